@@ -551,12 +551,12 @@ impl<M: Member, C: Clock> Array<M, C> {
 
     /// Sets the time after which an operation of a member counts as failed; `None`: no limit.
     pub fn set_member_timeout(&self, timeout: Option<Duration>) {
-        self.0.core.surroundings.set_patience(timeout);
+        self.0.core.context.set_timeout(timeout);
     }
 
     /// The time limit of a member's operation.
     pub fn member_timeout(&self) -> Option<Duration> {
-        self.0.core.surroundings.patience()
+        self.0.core.context.timeout()
     }
 
     /// Sets the number of read errors after which a member is ejected; the count halves every hour. md's

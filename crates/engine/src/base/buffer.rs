@@ -1,16 +1,16 @@
-//! Memory that takes part in I/O: aligned, owned, and never written by two.
+//! Memory for I/O: aligned, owned, and writable through one handle at a time.
 //!
-//! A [`Buffer`] is exclusive to its holder and can be filled; frozen, it is a
-//! [`Block`], shared and never written again. Both are ranges of an allocation
-//! that lives until the last of them is gone, so an I/O that owns one can never
-//! see it change or disappear (md's trap: a page rewritten while in flight
-//! leaves wrong parity). A [`Pool`] carves them from one arena, which an
-//! executor may register with the kernel once; when the arena is full, buffers
-//! come from the heap and are simply not registered.
+//! A [`Buffer`] is exclusive to its holder and can be filled. Frozen, it is a
+//! [`Block`]: shared, and never written again. Both are ranges of an allocation
+//! that lives until the last of them is dropped. So an I/O that owns one can never
+//! see it change or disappear. (In md, a page that is rewritten while in flight
+//! leaves wrong parity.) A [`Pool`] carves them from one arena, which an
+//! executor may register with the kernel once. When the arena is full, buffers
+//! come from the heap and are not registered.
 //!
-//! The only module of the engine with `unsafe` code. Its invariant: the ranges
-//! of all live `Buffer`s of an allocation are disjoint from each other and
-//! from those of its `Block`s.
+//! Apart from `join`, the only module of the engine with `unsafe` code. Its
+//! invariant: the ranges of all live `Buffer`s of an allocation are disjoint from
+//! each other and from those of its `Block`s.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -20,23 +20,23 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-/// Alignment of every allocation: what O_DIRECT asks at the most.
+/// Alignment of every allocation: the most that O_DIRECT requires.
 pub const ALIGNMENT: usize = 4096;
 
-/// Gives out buffers; cheap to clone, and bound to one thread.
+/// Allocates buffers; cheap to clone, and bound to one thread.
 #[derive(Clone)]
 pub struct Pool(Rc<Arena>);
 
 struct Arena {
     memory: Zeroed,
     bytes: usize,
-    /// What was never given out begins here.
+    /// Offset of the memory that was never allocated.
     fresh: Cell<usize>,
-    /// Offsets given back, by size class.
+    /// Offsets of freed slots, by size class.
     free: RefCell<Vec<Vec<usize>>>,
 }
 
-/// One allocation: a slot of the arena or a piece of heap.
+/// One allocation: a slot of the arena or heap memory.
 struct Allocation {
     base: NonNull<u8>,
     origin: Origin,
@@ -48,7 +48,7 @@ enum Origin {
         offset: usize,
         class: usize,
     },
-    /// The memory goes when this does.
+    /// Dropping this frees the memory.
     Heap {
         _memory: Zeroed,
     },
@@ -101,8 +101,8 @@ impl Pool {
         buffer.freeze()
     }
 
-    /// Address and length of the arena, for registering it; valid while any
-    /// clone of the pool, or any buffer of it, lives.
+    /// Address and length of the arena, for registering it. Valid while any
+    /// clone of the pool or any of its buffers lives.
     pub fn arena(&self) -> (*mut u8, usize) {
         (self.0.memory.base().as_ptr(), self.0.bytes)
     }
@@ -114,7 +114,7 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// Rounds up to a quarter of a power of two of pages: at most a quarter is wasted.
+/// Rounds up to a quarter of a power of two of pages, which wastes at most a quarter.
 fn size_class(bytes: usize) -> (usize, usize) {
     let pages = bytes.div_ceil(ALIGNMENT).max(1);
     if pages <= 8 {
@@ -126,9 +126,9 @@ fn size_class(bytes: usize) -> (usize, usize) {
     (8 + (octave - 1) * 4 + (quarters - 5), quarters * step * ALIGNMENT)
 }
 
-/// Zeros, aligned to [`ALIGNMENT`]. The allocator is asked for less alignment
-/// and one unit more: only then does large memory come untouched from the
-/// system, where an over-aligned request is written over with zeros.
+/// Zeroed memory, aligned to [`ALIGNMENT`]. The allocator gets a request for less alignment
+/// and one more unit. Only then does it take large memory untouched from the system;
+/// it clears over-aligned memory by writing.
 struct Zeroed {
     raw: NonNull<u8>,
     layout: Layout,
@@ -142,17 +142,17 @@ impl Zeroed {
         Self { raw, layout }
     }
 
-    /// The first aligned address; what was asked for fits behind it.
+    /// The first aligned address; the requested size fits behind it.
     fn base(&self) -> NonNull<u8> {
-        // SAFETY: less than the ALIGNMENT bytes that were allocated on top.
+        // SAFETY: the offset is less than the ALIGNMENT extra bytes that were allocated.
         unsafe { self.raw.add(self.raw.align_offset(ALIGNMENT)) }
     }
 }
 
 impl Drop for Zeroed {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this very layout; every part of it
-        // held a reference to its owner, so none is left.
+        // SAFETY: allocated in `new` with this layout. Every part holds a reference
+        // to the allocation's owner, so none is left.
         unsafe { dealloc(self.raw.as_ptr(), self.layout) }
     }
 }
@@ -189,25 +189,26 @@ impl Part {
 
 /// Exclusive bytes, to be filled.
 ///
-/// Whoever judges what comes may ask for its checksums; a member through whose hands the bytes go
-/// takes them on the way ([`Buffer::fill_summed`]), as network cards do for packets. They are gone with the first change.
+/// A reader that verifies the contents may request their checksums. A member that copies the bytes
+/// itself computes them on the way ([`Buffer::fill_summed`]), as network cards do for packets.
+/// The first change of the contents discards them.
 pub struct Buffer {
     part: Part,
     sums: Sums,
 }
 
-/// CRC-32Cs of what a buffer holds, of each [`SUMMED_BYTES`]. Its tag is a whole word, as a buffer and the results that have
-/// one are moved many times for each transfer: odd bytes, stored apart, would be waited for when they are loaded as a part of a word.
+/// CRC-32Cs of a buffer's contents, one for each [`SUMMED_BYTES`]. The tag is a whole word, because buffers and results
+/// are moved many times for each transfer. A tag of one byte would stall the load of the word that it is a part of.
 #[repr(u64)]
 enum Sums {
     Unwanted,
     Wanted,
-    /// Of all of a buffer of that length.
+    /// Of a buffer of [`SUMMED_BYTES`].
     One(u32),
     Many(Box<[u32]>),
 }
 
-/// What one checksum of a buffer is of.
+/// The bytes that one checksum of a buffer covers.
 pub const SUMMED_BYTES: usize = parity::CRC_BLOCK_BYTES;
 
 impl Buffer {
@@ -215,24 +216,24 @@ impl Buffer {
         Self { part, sums: Sums::Unwanted }
     }
 
-    /// Asks whoever fills all of it next for the checksums of what comes; of a buffer of whole [`SUMMED_BYTES`].
+    /// Requests checksums from the next fill of the whole buffer, if its length is a multiple of [`SUMMED_BYTES`].
     pub(crate) fn want_sums(&mut self) {
         let is_whole = self.part.len > 0 && self.part.len.is_multiple_of(SUMMED_BYTES);
         self.sums = if is_whole { Sums::Wanted } else { Sums::Unwanted };
     }
 
-    /// Whether somebody wants to know what it will hold: [`Buffer::fill_summed`] does both at once.
+    /// Whether checksums are requested; [`Buffer::fill_summed`] fills and computes them in one pass.
     pub fn wants_sums(&self) -> bool {
         matches!(self.sums, Sums::Wanted)
     }
 
-    /// Fills it. `fill` is told where in the buffer a part begins, and gives that part's CRC-32C.
+    /// Fills the buffer. `fill` gets each part with its position, and returns the part's CRC-32C.
     ///
     /// # Panics
-    /// When the buffer is not of whole [`SUMMED_BYTES`].
+    /// When the buffer's length is not a multiple of [`SUMMED_BYTES`].
     pub fn fill_summed(&mut self, mut fill: impl FnMut(usize, &mut [u8; SUMMED_BYTES]) -> u32) {
         let (parts, rest) = self.as_chunks_mut();
-        assert!(rest.is_empty(), "checksums are of whole blocks");
+        assert!(rest.is_empty(), "checksums cover whole blocks");
         self.sums = match parts {
             [one] => Sums::One(fill(0, one)),
             many => {
@@ -242,7 +243,7 @@ impl Buffer {
         };
     }
 
-    /// The checksums of what it holds, as far as they are known.
+    /// The checksums of the contents; empty when they are not known.
     pub(crate) fn sums(&self) -> &[u32] {
         match &self.sums {
             Sums::Unwanted | Sums::Wanted => &[],
@@ -251,7 +252,7 @@ impl Buffer {
         }
     }
 
-    /// Takes the first `at` bytes off, as a buffer of their own.
+    /// Splits off the first `at` bytes as a separate buffer.
     ///
     /// # Panics
     /// When `at` exceeds the length.
@@ -264,13 +265,13 @@ impl Buffer {
         Buffer::new(front)
     }
 
-    /// Whether it is all that was taken from the pool: no other part of it is anywhere.
+    /// Whether no other part of the allocation exists.
     pub(crate) fn is_alone(&self) -> bool {
         Rc::strong_count(&self.part.allocation) == 1
     }
 
-    /// Joins with the buffer that was split off right behind this one. Where it is another, as an I/O
-    /// that hangs has kept the first, both are copied together.
+    /// Joins with the buffer that was split off right behind this one. If `next` is another buffer, because
+    /// a hung I/O has kept the original, both are copied into a new one.
     pub fn join(&mut self, next: Buffer) {
         if Rc::ptr_eq(&self.part.allocation, &next.part.allocation)
             && self.part.start + self.part.len == next.part.start
@@ -285,7 +286,7 @@ impl Buffer {
         *self = both;
     }
 
-    /// Gives up writing: from now on the bytes are shared and fixed.
+    /// Makes the bytes shared and immutable.
     pub fn freeze(self) -> Block {
         Block(self.part)
     }
@@ -324,7 +325,7 @@ impl fmt::Debug for Buffer {
 pub struct Block(Part);
 
 impl Block {
-    /// A part of it, sharing the memory.
+    /// A part of the block that shares its memory.
     ///
     /// # Panics
     /// When the range exceeds the length.
@@ -337,8 +338,10 @@ impl Block {
         })
     }
 
-    /// Exclusive again, when this is the only part of its allocation left;
-    /// otherwise itself back.
+    /// The block as a buffer, when this is the only part of its allocation left.
+    ///
+    /// # Errors
+    /// The block itself, when other parts are left.
     pub fn thaw(mut self) -> Result<Buffer, Block> {
         match Rc::get_mut(&mut self.0.allocation) {
             Some(_) => Ok(Buffer::new(self.0)),
@@ -383,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_split_buffer_are_disjoint_and_join_again() {
+    fn parts_of_a_split_buffer_are_disjoint_and_rejoin() {
         let pool = Pool::new(1 << 20);
         let mut rest = pool.take(10_000);
         let mut front = rest.split_to(4096);
@@ -395,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_that_are_not_neighbours_are_copied_together() {
+    fn joining_buffers_that_are_not_adjacent_copies_them() {
         let pool = Pool::new(1 << 20);
         let (mut first, mut second) = (pool.take(4096), pool.take(512));
         first.fill(1);
@@ -405,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_reused_when_the_last_part_is_gone_and_not_before() {
+    fn memory_is_reused_only_after_the_last_part_is_dropped() {
         let pool = Pool::new(4096);
         let block = pool.take(4096).freeze();
         let address = block.as_ptr();
@@ -420,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn checksums_are_of_what_a_buffer_holds_and_gone_with_any_change() {
+    fn any_change_of_a_buffer_discards_its_checksums() {
         let pool = Pool::new(1 << 20);
         let summed = || {
             let mut buffer = pool.take(3 * SUMMED_BYTES);
@@ -446,10 +449,10 @@ mod tests {
         front.fill_summed(|_, _| 1);
         front.join(split);
         assert!(front.sums().is_empty());
-        assert!(summed().freeze().thaw().expect("nobody else has it").sums().is_empty());
+        assert!(summed().freeze().thaw().expect("the only part").sums().is_empty());
         let mut ragged = pool.take(SUMMED_BYTES + 512);
         ragged.want_sums();
-        assert!(!ragged.wants_sums(), "nobody can take them");
+        assert!(!ragged.wants_sums(), "the last block is not whole");
     }
 
     #[test]

@@ -1,37 +1,39 @@
-//! Counts the requests inside and lets one closer wait until all have left.
+//! Counts the requests in flight. A stopping array closes the gate and waits until all of them have ended.
+//!
+//! Knows nothing of what a request does.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Poll, Waker};
 
-/// What requests of users do to the array just now.
+/// The load that user requests put on the array now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Requests since the array was assembled.
+    /// Requests begun since the array was assembled.
     pub(crate) begun: u64,
-    /// Whether any is under way.
+    /// Whether any request is in flight.
     pub(crate) is_busy: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Gate {
-    /// All inside, the unseen included.
+    /// All requests inside, background work included.
     inside: Cell<usize>,
-    unseen: Cell<usize>,
-    /// Requests that ever entered.
+    background: Cell<usize>,
+    /// User requests that have entered since the gate was made.
     begun: Cell<u64>,
     closed: Cell<bool>,
     waiting: RefCell<Vec<Waker>>,
-    /// Those to whom closing is news.
+    /// Tasks in [`Gate::closes_before`], woken when the gate closes.
     listening: RefCell<Vec<Waker>>,
 }
 
-/// One request inside; it leaves when this is dropped.
+/// One request inside the gate; dropping this leaves it.
 pub(crate) struct Inside<'a> {
     gate: &'a Gate,
-    /// 1 if it is. (A word, as what has an odd byte in it is moved in odd parts, which a processor has to wait for.)
-    unseen: usize,
+    /// 1 for background work, otherwise 0. A whole word, because moving a struct with a lone byte stalls the processor.
+    background: usize,
 }
 
 impl Gate {
@@ -42,30 +44,30 @@ impl Gate {
         }
         self.begun.set(self.begun.get() + 1);
         self.inside.set(self.inside.get() + 1);
-        Some(Inside { gate: self, unseen: 0 })
+        Some(Inside { gate: self, background: 0 })
     }
 
-    /// As [`Gate::enter`], for work of the array's own that is no load to others' eyes.
-    pub(crate) fn enter_unseen(&self) -> Option<Inside<'_>> {
+    /// As [`Gate::enter`], for the array's own background work, which does not count as load.
+    pub(crate) fn enter_background(&self) -> Option<Inside<'_>> {
         if self.closed.get() {
             return None;
         }
         self.inside.set(self.inside.get() + 1);
-        self.unseen.set(self.unseen.get() + 1);
-        Some(Inside { gate: self, unseen: 1 })
+        self.background.set(self.background.get() + 1);
+        Some(Inside { gate: self, background: 1 })
     }
 
-    /// What requests do just now.
+    /// The present load.
     pub(crate) fn load(&self) -> Load {
-        Load { begun: self.begun.get(), is_busy: self.inside.get() > self.unseen.get() }
+        Load { begun: self.begun.get(), is_busy: self.inside.get() > self.background.get() }
     }
 
-    /// Whether nobody is let in any more.
+    /// Whether the gate refuses new requests.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.get()
     }
 
-    /// Waits for `moment`, or until the gate is closed; true when it is.
+    /// Waits for `moment` or for the gate to close; true when the gate is closed.
     pub(crate) async fn closes_before(&self, moment: impl Future<Output = ()>) -> bool {
         let mut moment = pin!(moment);
         poll_fn(|context| {
@@ -84,7 +86,7 @@ impl Gate {
         .await
     }
 
-    /// Lets nobody in any more, and waits for those inside.
+    /// Refuses new requests and waits for those inside.
     pub(crate) async fn close(&self) {
         self.closed.set(true);
         self.listening.take().into_iter().for_each(Waker::wake);
@@ -102,7 +104,7 @@ impl Gate {
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         let gate = self.gate;
-        gate.unseen.set(gate.unseen.get() - self.unseen);
+        gate.background.set(gate.background.get() - self.background);
         gate.inside.set(gate.inside.get() - 1);
         if gate.inside.get() == 0 && gate.closed.get() {
             gate.waiting.take().into_iter().for_each(Waker::wake);
@@ -116,7 +118,7 @@ mod tests {
     use futures_util::FutureExt;
 
     #[test]
-    fn closing_waits_for_those_inside_and_keeps_others_out() {
+    fn closing_waits_for_requests_inside_and_refuses_new_ones() {
         let gate = Gate::default();
         let inside = gate.enter().expect("open");
         let mut closing = Box::pin(gate.close());
@@ -129,13 +131,13 @@ mod tests {
     #[test]
     fn only_requests_count_as_load() {
         let gate = Gate::default();
-        let unseen = gate.enter_unseen().expect("open");
+        let background = gate.enter_background().expect("open");
         assert_eq!(gate.load(), Load { begun: 0, is_busy: false });
-        let seen = gate.enter().expect("open");
+        let request = gate.enter().expect("open");
         assert_eq!(gate.load(), Load { begun: 1, is_busy: true });
-        drop(unseen);
+        drop(background);
         assert_eq!(gate.load(), Load { begun: 1, is_busy: true });
-        drop(seen);
+        drop(request);
         assert_eq!(gate.load(), Load { begun: 1, is_busy: false });
     }
 }

@@ -1,8 +1,8 @@
-//! Futures driven at once: all of them to their ends, in no order of their own.
+//! Runs several futures concurrently until all of them have ended.
 //!
-//! A stripe's write moves two or three chunks, and a transfer's future is large.
-//! The first few are polled where they were made: combinators would move each
-//! several times, and [`join_all`] allocates for them and for what they give.
+//! A stripe's write transfers two or three chunks, and a transfer's future is large.
+//! [`at_once`] polls the first three in place. Combinators would move each of them
+//! several times, and [`join_all`] allocates for the futures and for their outputs.
 #![allow(unsafe_code)] // a future in a pinned slice is pinned as well
 
 use futures_util::FutureExt;
@@ -13,7 +13,7 @@ use std::iter::once;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
-/// What `futures` give, in the order of the futures.
+/// The outputs of `futures`, in the order of the futures.
 pub(crate) async fn at_once<F: Future>(mut futures: impl Iterator<Item = F>) -> impl Iterator<Item = F::Output> {
     let mut first = pin!(futures.next());
     let mut second = pin!(futures.next());
@@ -42,11 +42,11 @@ pub(crate) async fn at_once<F: Future>(mut futures: impl Iterator<Item = F>) -> 
     few.into_iter().flatten().chain(others.into_iter().flatten())
 }
 
-/// So many are all polled whenever one of them is to go on; of more, that one alone.
+/// Up to this many futures are all polled at each wake-up. Of a larger number only the woken future is.
 const FEW: usize = 30;
 
-/// What `futures` give, in their order. As the function of this name in `futures_util` but for what is compiled
-/// for each kind of future: that one brings a set and an order of its own, here all kinds share one set.
+/// The outputs of `futures`, in their order. The function of this name in `futures_util` compiles a set for each type
+/// of future. Here all types share one set, which keeps the code small.
 pub(crate) fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> impl Future<Output = Vec<F::Output>> {
     let mut all: Pin<Box<[_]>> = Box::into_pin(futures.into_iter().map(maybe_done).collect());
     async move {
@@ -59,11 +59,11 @@ pub(crate) fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> impl 
     }
 }
 
-/// Each of a slice that stays where it is.
+/// The pinned elements of a pinned slice.
 fn each<F>(futures: Pin<&mut [F]>) -> impl Iterator<Item = Pin<&mut F>> {
-    // SAFETY: of the slice nothing is given out but its elements, and these pinned.
+    // SAFETY: only the elements of the slice are handed out, and those pinned.
     let elements = unsafe { futures.get_unchecked_mut() }.iter_mut();
-    // SAFETY: they are where the pinned slice is.
+    // SAFETY: the elements of a pinned slice do not move.
     elements.map(|future| unsafe { Pin::new_unchecked(future) })
 }
 
@@ -72,7 +72,7 @@ fn poll_each<F: Future>(futures: Pin<&mut [MaybeDone<F>]>, context: &mut Context
     if pending == 0 { Poll::Ready(()) } else { Poll::Pending }
 }
 
-/// All to their ends.
+/// Runs all futures until they have ended.
 async fn drive(futures: FuturesUnordered<Pin<&mut (dyn Future<Output = ()> + '_)>>) {
     futures.collect::<()>().await;
 }
@@ -86,12 +86,12 @@ mod tests {
 
     const COUNTS: [usize; 9] = [0, 1, 2, 3, 4, 6, FEW, FEW + 1, 70];
 
-    /// That `all` of as many futures as these are over when the last has ended, and not before, and give 0, 1, 2...
+    /// Asserts that `all` ends with the last of its futures, not earlier, and that its outputs are 0, 1, 2...
     fn ends_with_the_last<O: IntoIterator<Item = usize>>(ended: &[Cell<bool>], all: impl Future<Output = O>) {
         let mut all = pin!(all);
         let mut context = Context::from_waker(Waker::noop());
         for (index, is_ended) in ended.iter().enumerate().rev() {
-            assert!(all.as_mut().poll(&mut context).is_pending(), "{index} of {} is under way", ended.len());
+            assert!(all.as_mut().poll(&mut context).is_pending(), "{index} of {} is in flight", ended.len());
             is_ended.set(true);
         }
         let Poll::Ready(outputs) = all.poll(&mut context) else { panic!("all {} have ended", ended.len()) };
@@ -99,10 +99,10 @@ mod tests {
     }
 
     #[test]
-    fn outputs_come_in_the_order_of_the_futures_whichever_ends_first() {
+    fn outputs_are_in_the_order_of_the_futures_whichever_ends_first() {
         for count in COUNTS {
             let ended = vec![Cell::new(false); count];
-            // It is woken to be asked again, as `drive` asks only those that are.
+            // The future wakes itself, because `drive` polls only futures that were woken.
             let future = |index: usize| {
                 let ended = &ended;
                 poll_fn(move |context| {
@@ -117,10 +117,10 @@ mod tests {
     }
 
     #[test]
-    fn futures_given_up_halfway_are_dropped_each_once_with_what_they_gave() {
+    fn cancelling_drops_each_future_and_each_output_once() {
         for count in COUNTS {
             let held = Rc::new(());
-            // Every other ends at the first poll; none of the rest ever does.
+            // Every other future ends at the first poll; the rest never end.
             let future = |index: usize| {
                 let held = held.clone();
                 poll_fn(move |_| if index.is_multiple_of(2) { Poll::Ready(held.clone()) } else { Poll::Pending })

@@ -1,6 +1,6 @@
-//! Containers and synchronisation that know no RAID: memory for I/O, range locks, gates, signals, sets of ranges.
+//! Containers and synchronisation: memory for I/O, range locks, gates, signals, sets of ranges.
 //!
-//! Imports nothing of the engine but itself.
+//! Contains no RAID logic, and imports nothing from the engine's other folders.
 
 pub mod buffer;
 pub(crate) mod gate;

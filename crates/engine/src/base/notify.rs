@@ -1,25 +1,25 @@
-//! Tells whoever waits that something changed, without saying what.
+//! Wakes waiting tasks when something has changed; carries no value.
 //!
-//! A waiter names the state it has seen, so that a change between its look and
-//! its wait is never missed.
+//! A waiter names the state that it has seen. So it cannot miss a change between
+//! its look and its wait.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
-/// A count of changes that can be waited on.
+/// A counter of changes that tasks can wait on.
 #[derive(Default)]
 pub(crate) struct Signal {
     changes: Cell<u64>,
     waiting: RefCell<Vec<Waker>>,
 }
 
-/// How many changes there were at some moment.
+/// The number of changes at some moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen(u64);
 
 impl Signal {
-    /// Something changed.
+    /// Announces a change and wakes all waiters.
     pub(crate) fn raise(&self) {
         self.changes.set(self.changes.get() + 1);
         self.waiting.take().into_iter().for_each(Waker::wake);
@@ -30,7 +30,7 @@ impl Signal {
         self.changes.get() == 0
     }
 
-    /// The present state, to wait for another one.
+    /// The present state, to wait for a later one.
     pub(crate) fn seen(&self) -> Seen {
         Seen(self.changes.get())
     }
@@ -41,7 +41,7 @@ impl Signal {
             if self.changes.get() != seen.0 {
                 return Poll::Ready(());
             }
-            // Who waits for several things at once is polled for each of them.
+            // A task that waits for several things is polled for each of them.
             let waiting = &mut *self.waiting.borrow_mut();
             if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
                 waiting.push(context.waker().clone());

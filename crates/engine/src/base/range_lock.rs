@@ -1,9 +1,9 @@
-//! Locks on ranges of numbers (stripes, bytes), granted in the order asked.
+//! Locks on ranges of numbers (stripes, bytes), granted in the order of the requests.
 //!
-//! A range waits for every earlier overlapping one, held or waiting, so that
-//! nobody starves; ranges that do not overlap never wait for each other. Two
-//! shared locks may overlap. A lock given up while still waiting leaves no
-//! trace. The tables are short lists: depth is tens, not thousands.
+//! A request waits for every earlier one that overlaps it, granted or waiting, so
+//! none starves. Ranges that do not overlap never wait for each other. Two shared
+//! locks may overlap. A request that is dropped while it waits leaves no trace.
+//! The table is a short list: it holds tens of requests, not thousands.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -18,7 +18,7 @@ enum Mode {
     Exclusive,
 }
 
-struct Entry {
+struct LockRequest {
     ticket: u64,
     range: Range<u64>,
     mode: Mode,
@@ -26,8 +26,8 @@ struct Entry {
     waker: Option<Waker>,
 }
 
-impl Entry {
-    fn conflicts(&self, other: &Entry) -> bool {
+impl LockRequest {
+    fn conflicts(&self, other: &LockRequest) -> bool {
         (self.mode == Mode::Exclusive || other.mode == Mode::Exclusive)
             && self.range.start < other.range.end
             && other.range.start < self.range.end
@@ -43,9 +43,9 @@ pub(crate) struct RangeLocks {
 #[derive(Default)]
 struct State {
     tickets: u64,
-    /// In the order asked for, so of their tickets.
-    entries: Vec<Entry>,
-    /// How many of them are not granted.
+    /// In the order of the requests, which is that of their tickets.
+    requests: Vec<LockRequest>,
+    /// How many requests are not granted yet.
     waiting: usize,
 }
 
@@ -60,34 +60,34 @@ impl RangeLocks {
         Locking { locks: self, request: Some((range, Mode::Shared)), ticket: None }
     }
 
-    /// Asks for an exclusive lock now, whoever waits for it later.
-    pub(crate) fn ask(self: &Rc<Self>, range: Range<u64>) -> Asked {
+    /// Requests an exclusive lock at once; any task may wait for it later.
+    pub(crate) fn request_exclusive(self: &Rc<Self>, range: Range<u64>) -> OwnedLock {
         let ticket = self.state.borrow_mut().enter(range, Mode::Exclusive);
-        Asked { locks: self.clone(), ticket }
+        OwnedLock { locks: self.clone(), ticket }
     }
 
-    /// Whether somebody holds or waits for an exclusive lock on any of `range`.
+    /// Whether an exclusive lock on any part of `range` is held or waited for.
     pub(crate) fn is_wanted_exclusively(&self, range: &Range<u64>) -> bool {
-        let overlaps = |entry: &Entry| entry.range.start < range.end && range.start < entry.range.end;
-        self.state.borrow().entries.iter().any(|entry| entry.mode == Mode::Exclusive && overlaps(entry))
+        let overlaps = |request: &LockRequest| request.range.start < range.end && range.start < request.range.end;
+        self.state.borrow().requests.iter().any(|request| request.mode == Mode::Exclusive && overlaps(request))
     }
 
     fn release(&self, ticket: u64) {
         let mut wake = smallvec::SmallVec::<[Waker; 4]>::new();
         {
             let state = &mut *self.state.borrow_mut();
-            let place = state.place_of(ticket);
-            state.waiting -= usize::from(!state.entries.remove(place).granted);
+            let removed = state.index_of(ticket);
+            state.waiting -= usize::from(!state.requests.remove(removed).granted);
             if state.waiting == 0 {
                 return;
             }
-            for index in place..state.entries.len() {
-                let (earlier, rest) = state.entries.split_at_mut(index);
-                let entry = &mut rest[0];
-                if !entry.granted && !earlier.iter().any(|e| e.conflicts(entry)) {
-                    entry.granted = true;
+            for index in removed..state.requests.len() {
+                let (earlier, rest) = state.requests.split_at_mut(index);
+                let request = &mut rest[0];
+                if !request.granted && !earlier.iter().any(|e| e.conflicts(request)) {
+                    request.granted = true;
                     state.waiting -= 1;
-                    wake.extend(entry.waker.take());
+                    wake.extend(request.waker.take());
                 }
             }
         }
@@ -96,59 +96,59 @@ impl RangeLocks {
 }
 
 impl State {
-    /// Adds an entry behind all others and gives its ticket.
+    /// Appends a request and returns its ticket.
     fn enter(&mut self, range: Range<u64>, mode: Mode) -> u64 {
         self.tickets += 1;
-        let mut entry = Entry { ticket: self.tickets, range, mode, granted: false, waker: None };
-        entry.granted = !self.entries.iter().any(|earlier| earlier.conflicts(&entry));
-        self.waiting += usize::from(!entry.granted);
-        self.entries.push(entry);
+        let mut request = LockRequest { ticket: self.tickets, range, mode, granted: false, waker: None };
+        request.granted = !self.requests.iter().any(|earlier| earlier.conflicts(&request));
+        self.waiting += usize::from(!request.granted);
+        self.requests.push(request);
         self.tickets
     }
 
-    fn place_of(&self, ticket: u64) -> usize {
-        let place = self.entries.binary_search_by_key(&ticket, |entry| entry.ticket);
-        place.expect("what was asked for is in the table")
+    fn index_of(&self, ticket: u64) -> usize {
+        let index = self.requests.binary_search_by_key(&ticket, |request| request.ticket);
+        index.expect("a lock's request is in the table until it is released")
     }
 
-    fn find(&mut self, ticket: u64) -> &mut Entry {
-        let place = self.place_of(ticket);
-        &mut self.entries[place]
+    fn find(&mut self, ticket: u64) -> &mut LockRequest {
+        let index = self.index_of(ticket);
+        &mut self.requests[index]
     }
 }
 
-/// An exclusive lock that belongs to what is done under it, not to who asked:
-/// given up, granted or not, when dropped.
-pub(crate) struct Asked {
+/// An exclusive lock that belongs to the work under it and may outlive the task that requested it.
+/// Dropping it releases the lock, granted or not.
+pub(crate) struct OwnedLock {
     locks: Rc<RangeLocks>,
     ticket: u64,
 }
 
-impl Asked {
-    /// Whether it is held.
+impl OwnedLock {
+    /// Whether the lock is held.
     pub(crate) fn is_granted(&self) -> bool {
         self.locks.state.borrow_mut().find(self.ticket).granted
     }
 
-    /// Ready when it is held.
+    /// Ready when the lock is held.
     pub(crate) fn poll_granted(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.locks.state.borrow_mut();
-        let entry = state.find(self.ticket);
-        if entry.granted {
+        let request = state.find(self.ticket);
+        if request.granted {
             return Poll::Ready(());
         }
-        entry.waker = Some(context.waker().clone());
+        request.waker = Some(context.waker().clone());
         Poll::Pending
     }
 }
 
-impl Drop for Asked {
+impl Drop for OwnedLock {
     fn drop(&mut self) {
         self.locks.release(self.ticket);
     }
 }
 
-/// A lock that was asked for; completes with its guard.
+/// A lock request; completes with the guard.
 pub(crate) struct Locking<'a> {
     locks: &'a RangeLocks,
     request: Option<(Range<u64>, Mode)>,
@@ -165,12 +165,12 @@ impl<'a> Future for Locking<'a> {
             self.ticket = Some(state.enter(range, mode));
         }
         let ticket = self.ticket.expect("a lock is not polled after it was granted");
-        let entry = state.find(ticket);
-        if entry.granted {
+        let request = state.find(ticket);
+        if request.granted {
             self.ticket = None;
             Poll::Ready(RangeGuard { locks, ticket })
         } else {
-            entry.waker = Some(context.waker().clone());
+            request.waker = Some(context.waker().clone());
             Poll::Pending
         }
     }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_gives_up_lets_the_next_pass() {
+    fn a_waiter_that_is_dropped_lets_the_next_pass() {
         let locks = RangeLocks::default();
         let _held = locks.shared(0..10).now_or_never().expect("free");
         let mut writer = locks.exclusive(0..10);

@@ -1,22 +1,22 @@
-//! A set of byte ranges: ascending, and apart from each other.
+//! A set of bytes, kept as ranges in ascending order that neither overlap nor touch.
 //!
-//! Pure. Short lists: what it is for is rare.
+//! Pure. The lists are short, because the sets hold rare things such as bad blocks.
 
 use std::ops::Range;
 
-/// See the module.
+/// A set of bytes; see the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ranges(Vec<Range<u64>>);
 
 impl Ranges {
-    /// Ranges in any order, overlapping or not.
+    /// The union of `ranges`, which may overlap and come in any order.
     pub(crate) fn of(ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
         let mut all = Self::default();
         ranges.into_iter().for_each(|range| all.add(range));
         all
     }
 
-    /// Adds what of `range` is not there yet.
+    /// Adds all of `range`.
     pub(crate) fn add(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -29,7 +29,7 @@ impl Ranges {
         self.0.splice(first..behind, std::iter::once(start..end));
     }
 
-    /// Takes `range` out.
+    /// Removes all of `range`.
     pub(crate) fn remove(&mut self, range: &Range<u64>) {
         if !self.touches(range) {
             return;
@@ -38,19 +38,19 @@ impl Ranges {
         self.0 = self.0.drain(..).flat_map(rest).filter(|part| part.start < part.end).collect();
     }
 
-    /// Whether any byte of `range` is in it.
+    /// Whether the set contains any byte of `range`.
     pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
         let first = self.0.partition_point(|other| other.end <= range.start);
         !range.is_empty() && self.0.get(first).is_some_and(|other| other.start < range.end)
     }
 
-    /// Whether all of `range` is in it.
+    /// Whether the set contains all of `range`.
     pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
         let first = self.0.partition_point(|other| other.end <= range.start);
         range.is_empty() || self.0.get(first).is_some_and(|other| other.start <= range.start && range.end <= other.end)
     }
 
-    /// How many ranges there are.
+    /// The number of ranges.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
@@ -59,17 +59,17 @@ impl Ranges {
         self.0.is_empty()
     }
 
-    /// In ascending order.
+    /// The ranges, in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Range<u64>> {
         self.0.iter()
     }
 
-    /// Takes the first one out.
+    /// Removes the first range and returns it.
     pub(crate) fn take_first(&mut self) -> Option<Range<u64>> {
         if self.0.is_empty() { None } else { Some(self.0.remove(0)) }
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.iter().map(|range| range.end - range.start).sum()
     }
@@ -82,7 +82,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_set_of_bytes_that_were_added_and_not_removed_since(
+        fn it_holds_the_bytes_that_were_added_and_not_removed_since(
             changes in proptest::collection::vec((any::<bool>(), 0_u64..60, 0_u64..20), 0..30)
         ) {
             let mut truth = [false; 80];

@@ -1,11 +1,11 @@
-//! A value that gives way to a later one while it is borrowed: an array's geometry, a member's limits.
+//! A value that can be replaced while it is borrowed: an array's geometry, a member's limits.
 //!
-//! Whoever looks gets the latest, at the price of one test; whoever looked keeps what was seen for as long as the owner
-//! lives. So nothing is let go of, which is right for what is replaced a few times in its life, and for nothing else.
+//! A reader gets the latest value at the price of one test. Earlier references stay valid for as long as the owner
+//! lives, so no version is ever freed. That fits values that are replaced a few times in their lives, and no others.
 
 use std::cell::OnceCell;
 
-/// A value, and those that came after it.
+/// A value and its later versions.
 #[derive(Debug)]
 pub struct Growing<T> {
     value: T,
@@ -27,13 +27,13 @@ impl<T> Growing<T> {
         &latest.value
     }
 
-    /// Puts another value in place of the latest.
+    /// Adds `value` as the latest.
     pub fn grow(&self, value: T) {
         let mut value = Box::new(Self::new(value));
         let mut latest = self;
         while let Err(refused) = latest.later.set(value) {
             value = refused;
-            latest = latest.later.get().expect("a later one was the reason");
+            latest = latest.later.get().expect("`set` fails only where a later version exists");
         }
     }
 }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_looks_gets_the_latest_and_who_looked_keeps_what_was_seen() {
+    fn a_reader_gets_the_latest_value_and_earlier_references_stay_valid() {
         let growing = Growing::new(1);
         let first = growing.latest();
         growing.grow(2);

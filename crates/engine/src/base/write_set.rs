@@ -1,98 +1,97 @@
-//! Bytes that are to be written, from several callers: patches that do not
-//! overlap, in ascending order. A later one covers an earlier one where both
-//! have something to say.
+//! Bytes to be written, from several callers: extents that do not overlap, in
+//! ascending order. Where two writes overlap, the later one replaces the earlier.
 //!
-//! Pure; nothing is copied.
+//! Pure; copies no data.
 
 use crate::base::buffer::Block;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// A block and where it goes.
+/// A block and its position.
 #[derive(Debug, Clone)]
-pub(crate) struct Patch {
+pub(crate) struct WriteExtent {
     /// First byte of the array.
     pub(crate) at: u64,
     /// Not empty.
     pub(crate) block: Block,
 }
 
-impl Patch {
+impl WriteExtent {
     pub(crate) fn end(&self) -> u64 {
         self.at + self.block.len() as u64
     }
 
-    /// Takes the first `bytes` off; `None` when nothing is left.
-    pub(crate) fn take_front(&mut self, bytes: u64) -> Option<Patch> {
+    /// Splits off the first `bytes`; `None` when the extent is empty.
+    pub(crate) fn take_front(&mut self, bytes: u64) -> Option<WriteExtent> {
         if self.block.is_empty() {
             return None;
         }
         let (length, whole) = (bytes as usize, self.block.len());
-        let front = Patch { at: self.at, block: self.block.slice(0..length) };
-        *self = Patch { at: self.at + bytes, block: self.block.slice(length..whole) };
+        let front = WriteExtent { at: self.at, block: self.block.slice(0..length) };
+        *self = WriteExtent { at: self.at + bytes, block: self.block.slice(length..whole) };
         Some(front)
     }
 
-    /// What of it lies in `range`, if anything does.
-    pub(crate) fn within(&self, range: Range<u64>) -> Option<Patch> {
+    /// The part of the extent that lies in `range`, if any.
+    pub(crate) fn within(&self, range: Range<u64>) -> Option<WriteExtent> {
         let (start, end) = (self.at.max(range.start), self.end().min(range.end));
         let part = |byte: u64| (byte - self.at) as usize;
-        (start < end).then(|| Patch { at: start, block: self.block.slice(part(start)..part(end)) })
+        (start < end).then(|| WriteExtent { at: start, block: self.block.slice(part(start)..part(end)) })
     }
 }
 
-/// See the module.
+/// A set of extents; see the module.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Patchwork {
-    patches: SmallVec<[Patch; 2]>,
+pub(crate) struct WriteSet {
+    extents: SmallVec<[WriteExtent; 2]>,
     bytes: u64,
 }
 
-impl Patchwork {
-    /// Puts `patch` on top.
-    pub(crate) fn put(&mut self, patch: Patch) {
-        self.bytes += patch.block.len() as u64;
-        if self.patches.last().is_none_or(|last| last.end() <= patch.at) {
-            return self.patches.push(patch);
+impl WriteSet {
+    /// Adds `extent`, which replaces the bytes that it overlaps.
+    pub(crate) fn put(&mut self, extent: WriteExtent) {
+        self.bytes += extent.block.len() as u64;
+        if self.extents.last().is_none_or(|last| last.end() <= extent.at) {
+            return self.extents.push(extent);
         }
-        let first = self.patches.partition_point(|earlier| earlier.end() <= patch.at);
-        let behind = self.patches.partition_point(|earlier| earlier.at < patch.end());
-        let mut left = SmallVec::<[Patch; 3]>::new();
-        for covered in &self.patches[first..behind] {
+        let first = self.extents.partition_point(|earlier| earlier.end() <= extent.at);
+        let behind = self.extents.partition_point(|earlier| earlier.at < extent.end());
+        let mut left = SmallVec::<[WriteExtent; 3]>::new();
+        for covered in &self.extents[first..behind] {
             self.bytes -= covered.block.len() as u64;
-            left.extend(covered.within(0..patch.at));
-            left.extend(covered.within(patch.end()..u64::MAX));
+            left.extend(covered.within(0..extent.at));
+            left.extend(covered.within(extent.end()..u64::MAX));
         }
         self.bytes += left.iter().map(|part| part.block.len() as u64).sum::<u64>();
-        let place = left.partition_point(|part| part.at < patch.at);
-        left.insert(place, patch);
-        self.patches.drain(first..behind);
-        self.patches.insert_many(first, left);
+        let place = left.partition_point(|part| part.at < extent.at);
+        left.insert(place, extent);
+        self.extents.drain(first..behind);
+        self.extents.insert_many(first, left);
     }
 
-    /// Adds what lies behind all that is there.
-    pub(crate) fn append(&mut self, next: Patchwork) {
-        debug_assert!(self.range().end <= next.range().start || next.patches.is_empty());
+    /// Appends `next`, all of which lies behind this set.
+    pub(crate) fn append(&mut self, next: WriteSet) {
+        debug_assert!(self.range().end <= next.range().start || next.extents.is_empty());
         self.bytes += next.bytes;
-        self.patches.extend(next.patches);
+        self.extents.extend(next.extents);
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// From the first byte to behind the last; `0..0` when there is none.
+    /// From the first byte to behind the last; `0..0` when the set is empty.
     pub(crate) fn range(&self) -> Range<u64> {
-        match (self.patches.first(), self.patches.last()) {
+        match (self.extents.first(), self.extents.last()) {
             (Some(first), Some(last)) => first.at..last.end(),
             _ => 0..0,
         }
     }
 
-    /// The patches, in ascending order.
-    pub(crate) fn patches(&self) -> &[Patch] {
-        &self.patches
+    /// The extents, in ascending order.
+    pub(crate) fn extents(&self) -> &[WriteExtent] {
+        &self.extents
     }
 }
 
@@ -104,24 +103,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_patchwork_holds_what_was_put_last_everywhere(
+        fn a_write_set_holds_the_last_write_of_each_byte(
             writes in proptest::collection::vec((0_u64..300, 1_usize..80), 1..30)
         ) {
             let pool = Pool::new(1 << 20);
             let mut truth = vec![0_u8; 400];
-            let mut work = Patchwork::default();
+            let mut work = WriteSet::default();
             for (number, &(at, length)) in writes.iter().enumerate() {
                 let bytes = vec![number as u8 + 1; length];
                 truth[at as usize..at as usize + length].copy_from_slice(&bytes);
-                work.put(Patch { at, block: pool.copy_of(&bytes) });
+                work.put(WriteExtent { at, block: pool.copy_of(&bytes) });
             }
             let mut found = vec![0_u8; 400];
-            for pair in work.patches().windows(2) {
+            for pair in work.extents().windows(2) {
                 prop_assert!(pair[0].end() <= pair[1].at);
             }
-            for patch in work.patches() {
-                prop_assert!(!patch.block.is_empty());
-                found[patch.at as usize..patch.end() as usize].copy_from_slice(&patch.block);
+            for extent in work.extents() {
+                prop_assert!(!extent.block.is_empty());
+                found[extent.at as usize..extent.end() as usize].copy_from_slice(&extent.block);
             }
             prop_assert_eq!(work.bytes(), truth.iter().filter(|&&byte| byte != 0).count() as u64);
             prop_assert!(found == truth);

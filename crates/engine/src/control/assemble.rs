@@ -23,7 +23,7 @@ use crate::data::cache::PAGE_BYTES;
 use crate::data::stripe_size::StripeSize;
 use crate::data::{DataOptions, DataPlane};
 use crate::device::checksums::Verify;
-use crate::device::timeout::Surroundings;
+use crate::device::context::DeviceContext;
 use crate::device::{Device, DeviceState};
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::load::{LoadContext, load, load_file};
@@ -145,12 +145,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         let mut offered = find_all(members, &pool).await?;
         catch_up(&mut offered);
         let mut election = elect(&offered)?;
-        let surroundings = Surroundings::new(pool.clone());
+        let context = DeviceContext::new(pool.clone());
         let freshest = offered[election.freshest].found.superblock.clone();
         let freshest_name = offered[election.freshest].name.clone();
         check_supported(&freshest_name, &freshest, journal_of(&offered), &options)?;
         let rescue = rescue(&offered, &mut election, &freshest, options.force);
-        let (slots, spares, left_out) = seat(offered, &election, &freshest, &options, &pool, &surroundings).await?;
+        let (slots, spares, left_out) = seat(offered, &election, &freshest, &options, &pool, &context).await?;
         let geometry = geometry(&freshest, &slots, &left_out, &rescue, &options)?;
         check_fit(&geometry, &slots)?;
         options.stripe_size.check(&geometry)?;
@@ -211,7 +211,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             geometry,
             slots,
             spares,
-            surroundings,
+            context,
             resync,
             agreed,
             whole,
@@ -266,7 +266,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             locks: Default::default(),
             gate: Default::default(),
             writers: Default::default(),
-            surroundings: assembled.surroundings,
+            context: assembled.context,
             listener: Default::default(),
         });
         let metadata = Rc::new(Metadata::new(core.clone(), assembled.record, assembled.intent));
@@ -280,7 +280,7 @@ struct Assembled<M: Member> {
     geometry: Geometry,
     slots: Vec<Option<Rc<Device<M>>>>,
     spares: Vec<Rc<Device<M>>>,
-    surroundings: Rc<Surroundings>,
+    context: Rc<DeviceContext>,
     resync: Resync,
     agreed: bool,
     whole: bool,
@@ -313,7 +313,7 @@ fn record_taken<M: Member>(record: &mut Record, rescue: &Rescue, election: &Elec
     for (index, slot) in &rescue.taken {
         record.set_role(election.numbers[*index].into(), DeviceRole::Active(*slot));
         let device = slots[slot.index()].as_ref().expect("a taken member is seated");
-        device.is_untold.set(true);
+        device.is_superblock_stale.set(true);
         device.is_forced.set(true);
     }
 }
@@ -624,7 +624,7 @@ async fn seat<M: Member>(
     freshest: &Superblock,
     options: &AssembleOptions,
     pool: &Pool,
-    surroundings: &Rc<Surroundings>,
+    context: &Rc<DeviceContext>,
 ) -> Result<Seated<M>, Refusal> {
     let mut slots: Vec<Option<Rc<Device<M>>>> = (0..freshest.raid_disks).map(|_| None).collect();
     let (mut spares, mut left_out, mut successors) = (Vec::new(), Vec::new(), Vec::new());
@@ -663,7 +663,7 @@ async fn seat<M: Member>(
                     } else {
                         state
                     };
-                    let device = Device::new(name, member, superblock, place, state, bad, surroundings.clone());
+                    let device = Device::new(name, member, superblock, place, state, bad, context.clone());
                     successors.push((slot, Rc::new(device)));
                     continue;
                 }
@@ -671,13 +671,13 @@ async fn seat<M: Member>(
                     let reason = format!("slot {slot} already belongs to {}", other.name);
                     return Err(Refusal::new(reason).of(&name).field("superblock.dev_roles"));
                 }
-                *seat = Some(Rc::new(Device::new(name, member, superblock, place, state, bad, surroundings.clone())));
+                *seat = Some(Rc::new(Device::new(name, member, superblock, place, state, bad, context.clone())));
             }
             DeviceRole::Spare => {
                 let mut superblock = superblock;
                 superblock.replacement = false;
                 let state = DeviceState::Spare;
-                spares.push(Rc::new(Device::new(name, member, superblock, place, state, bad, surroundings.clone())));
+                spares.push(Rc::new(Device::new(name, member, superblock, place, state, bad, context.clone())));
             }
             DeviceRole::Journal => {
                 return Err(Refusal::new("a journal device").of(&name).field("superblock.dev_roles"));

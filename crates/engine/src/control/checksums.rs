@@ -47,7 +47,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(Refusal::new("the array has checksums already"));
         }
         self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
-        let _inside = self.core.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let _inside = self.core.gate.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
         let _lock = self.metadata.lock.exclusive(0..1).await;
         let mut places = Vec::new();
         for device in self.core.devices().into_iter().filter(lacks_them) {
@@ -96,7 +96,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let kept: Vec<&Checksums> = devices.iter().filter_map(|device| device.checksums.get()).collect();
         let status = ChecksumStatus {
             members: kept.len() as u16,
-            current: kept.iter().filter(|checksums| checksums.vouched()).count() as u16,
+            current: kept.iter().filter(|checksums| checksums.trusted()).count() as u16,
             verify: self.verify.get().name(),
             wrong: kept.iter().map(|checksums| checksums.wrong()).sum(),
             unknown_bytes: kept.iter().map(|checksums| checksums.unknown().0).sum::<u64>() * BLOCK_BYTES,
@@ -152,7 +152,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let layout = Layout::of(&superblock).map_err(|defect| Refusal::defect(&device.name, defect))?;
         let made = Checksums::make(&device.member, &superblock, layout, &self.core.pool, self.core.clock.wall()).await;
         let made = made.map_err(|error| Refusal::member_error(&device.name, &error))?;
-        made.are_new();
+        made.trust();
         device.keep_checksums(made, self.verify.get());
         Ok(())
     }
@@ -187,7 +187,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             loop {
                 let superblock = device.superblock.borrow().clone();
                 let some = checksums.close(&device.member, &superblock, closing, &mut left);
-                if !device.bounded(Operation::Write, PLACE, pin!(some)).await.flatten()? {
+                if !device.with_timeout(Operation::Write, PLACE, pin!(some)).await.flatten()? {
                     return Ok(());
                 }
             }

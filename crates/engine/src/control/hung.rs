@@ -18,7 +18,7 @@ use std::time::Duration;
 impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::observe`].
     pub(crate) fn observe(&self, observer: Option<Rc<dyn Observer>>) {
-        self.core.surroundings.observer.replace(observer);
+        self.core.context.observer.replace(observer);
         for device in self.core.members() {
             self.core.watch(&device.name, &device.member);
         }
@@ -57,7 +57,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// check itself ejects no member. Runs until the array is stopped.
     pub(crate) async fn probe_silent_members(&self) {
         while !self.core.gate.is_closed() {
-            let seen = self.core.surroundings.unanswered.seen();
+            let seen = self.core.context.unanswered.seen();
             let unanswered = |device: &Rc<Device<M>>| Some((device.clone(), device.unanswered.take()?));
             let asked: Vec<_> = self.core.devices().iter().filter_map(unanswered).collect();
             for (device, at) in &asked {
@@ -74,24 +74,24 @@ impl<M: Member, C: Clock> Control<M, C> {
             let wait = self.core.clock.sleep_until(self.core.clock.now() + self.tick_length() * TICKS as u32);
             match asked.iter().any(|(device, _)| device.unanswered.get().is_some()) {
                 true => drop(self.core.gate.closes_before(wait).await),
-                false => self.core.surroundings.unanswered.changed_since(seen).await,
+                false => self.core.context.unanswered.changed_since(seen).await,
             }
         }
     }
 
     pub(crate) fn tick_length(&self) -> Duration {
-        self.core.surroundings.patience.get().map_or(LOOK, |patience| patience / TICKS as u32)
+        self.core.context.timeout.get().map_or(LOOK, |timeout| timeout / TICKS as u32)
     }
 
     pub(crate) fn tick(&self) {
-        if self.core.surroundings.patience.get().is_none() {
+        if self.core.context.timeout.get().is_none() {
             return;
         }
-        let now = self.core.surroundings.tick.get() + 1;
-        self.core.surroundings.tick.set(now);
+        let now = self.core.context.tick.get() + 1;
+        self.core.context.tick.set(now);
         // Members that have left are included: a replaced member may still have reads under way.
         for device in self.core.members() {
-            if device.under_way.give_up_before(now) {
+            if device.pending.abandon_before(now) {
                 tracing::warn!("{}: no answer in time", device.name);
                 if !device.is_silent.replace(true) {
                     self.core.note_change(&device, self.core.slot_of_device(&device), ChangeKind::Silent, None);

@@ -19,7 +19,7 @@ use crate::control::blocks::check_blocks;
 use crate::control::create::erase_superblocks;
 use crate::control::inspect::{Found, find_claim, find_superblock, read_bad_blocks};
 use crate::control::split::used_without;
-use crate::device::{Device, DeviceState, Return, place_bytes};
+use crate::device::{Device, DeviceState, FormerSlot, place_bytes};
 use crate::metadata::bitmap::named::Named;
 use crate::seam::bytes::write_bytes;
 use crate::seam::clock::Clock;
@@ -64,9 +64,9 @@ impl<M: Member, C: Clock> Control<M, C> {
             .with_bitmap(self.any_superblock().bitmap, member.limits().bytes)
             .map_err(|defect| Refusal::defect(&name, defect))?;
         self.check_newcomer(&name, &member, &superblock)?;
-        let surroundings = self.core.surroundings.clone();
-        let device = Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad, surroundings));
-        device.returns_to.set(Some(place_to_return));
+        let context = self.core.context.clone();
+        let device = Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad, context));
+        device.former_slot.set(Some(place_to_return));
         let known = async {
             device.find_checksums(&self.core.pool, self.core.clock.wall(), self.verify.get()).await;
             Ok(())
@@ -106,7 +106,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         self.check_absent(name)?;
         self.core.check_not_failed().map_err(|error| Refusal::new(error.reason).of(name))?;
-        self.core.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))
+        self.core.gate.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))
     }
 
     pub(crate) async fn check_unused(&self, candidate: &Candidate<M>, overwrite: bool) -> Result<(), Refusal> {
@@ -149,8 +149,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         erase_superblocks(&name, &member, &self.core.pool).await?;
         write_empty_log(&member, &self.core.pool, &superblock).await.map_err(failed)?;
         let place = vec![0; place_bytes(superblock.super_at(), member.limits().bytes)].into();
-        let (surroundings, state) = (self.core.surroundings.clone(), DeviceState::Spare);
-        let device = Rc::new(Device::new(name.clone(), member, superblock, place, state, Vec::new(), surroundings));
+        let (context, state) = (self.core.context.clone(), DeviceState::Spare);
+        let device = Rc::new(Device::new(name.clone(), member, superblock, place, state, Vec::new(), context));
         self.metadata.write_whole_bitmap(&device).await.map_err(failed)?;
         self.give_checksums(&device).await?;
         Ok(device)
@@ -230,7 +230,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Checks whether a returning member may take its slot again and lack only what the bitmap names.
-    fn check_return(&self, name: &str, own: &Superblock) -> Result<Return, Refusal> {
+    fn check_return(&self, name: &str, own: &Superblock) -> Result<FormerSlot, Refusal> {
         let refuse = |field: &str, reason: String| {
             let advice = "`mdspace add --force` makes a new member of it, which is recovered whole";
             Err(Refusal::new(reason).of(name).field(field).advice(advice))
@@ -277,7 +277,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                     format!("left at events {}, before bits were cleared at {}", own.events, intent.events_cleared());
                 refuse("superblock.events", reason)
             }
-            Some(_) => Ok(Return { slot, events: own.events }),
+            Some(_) => Ok(FormerSlot { slot, events: own.events }),
         }
     }
 
@@ -299,7 +299,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Gives every empty slot to a spare that fits.
     pub(crate) async fn fill_slots(&self) -> Result<(), ArrayError> {
-        let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
+        let Some(_inside) = self.core.gate.enter_background() else { return Ok(()) };
         if !self.core.is_redundant() || self.next_to_seat().is_none() {
             return Ok(());
         }
@@ -335,7 +335,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         empty.find_map(|slot| {
             let fitting = others.iter().filter(|device| self.fits(device, slot));
             let rank = |device: &&Rc<Device<M>>| {
-                let returns_here = device.returns_to.get().is_some_and(|place| place.slot == slot);
+                let returns_here = device.former_slot.get().is_some_and(|place| place.slot == slot);
                 (!returns_here, device.superblock.borrow().device_number)
             };
             Some((fitting.min_by_key(rank)?.clone(), slot))
@@ -356,13 +356,13 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Puts a spare into a slot. The caller holds the metadata lock, and publishes.
     fn seat(&self, device: Rc<Device<M>>, slot: Slot) {
         let cleared = self.metadata.intent().map(|intent| intent.events_cleared());
-        let by_bitmap = device.returns_to.take().is_some_and(|place| {
+        let by_bitmap = device.former_slot.take().is_some_and(|place| {
             // Checked again: bits may have been cleared while the spare waited for other recoveries.
             place.slot == slot && cleared.is_some_and(|cleared| place.events >= cleared)
         });
         self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
         device.state.set(DeviceState::Recovering { current: 0 });
-        device.is_untold.set(true);
+        device.is_superblock_stale.set(true);
         let number = {
             let mut superblock = device.superblock.borrow_mut();
             superblock.recovery_offset = (!mutant!("spare-called-current")).then_some(Sectors(0));

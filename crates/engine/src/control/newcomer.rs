@@ -10,7 +10,7 @@
 //! for it.
 
 use crate::control::Control;
-use crate::device::timeout::PATIENCE;
+use crate::device::timeout::TIMEOUT_DEFAULT;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
@@ -28,8 +28,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         name: &str,
         work: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Refusal> {
-        let patience = self.core.surroundings.patience().unwrap_or(PATIENCE);
-        let sleep = self.core.clock.sleep_until(self.core.clock.now() + patience);
+        let timeout = self.core.context.timeout().unwrap_or(TIMEOUT_DEFAULT);
+        let sleep = self.core.clock.sleep_until(self.core.clock.now() + timeout);
         let end = async {
             if mutant!("newcomer-waited-for") {
                 sleep.await;
@@ -41,7 +41,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             Either::Left((done, _)) => return done,
             Either::Right((true, _)) => Refusal::new("abandoned, as the array is stopping"),
             Either::Right((false, _)) => {
-                Refusal::new(format!("no answer within {} s, the member-timeout", patience.as_secs_f64()))
+                Refusal::new(format!("no answer within {} s, the member-timeout", timeout.as_secs_f64()))
                     .advice("check its disk or file system, which may hang, or give another member")
             }
         };

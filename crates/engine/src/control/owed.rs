@@ -18,20 +18,20 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn retry_owed_writes(&self) {
         let mut was_owing = false;
         while !self.core.gate.is_closed() {
-            let seen = self.core.surroundings.owing.seen();
+            let seen = self.core.context.owed_changed.seen();
             let is_owing = self.core.owes_any();
             if std::mem::replace(&mut was_owing, is_owing) != is_owing {
                 self.sweeps.changed.raise(); // a sweep that met a full member may go on
             }
             if !is_owing {
-                self.core.surroundings.owing.changed_since(seen).await;
+                self.core.context.owed_changed.changed_since(seen).await;
                 continue;
             }
             let pause = self.core.clock.sleep_until(self.core.clock.now() + PAUSE);
             if self.core.gate.closes_before(pause).await {
                 return;
             }
-            let Some(_inside) = self.core.gate.enter_unseen() else { return };
+            let Some(_inside) = self.core.gate.enter_background() else { return };
             if self.data.pay().await.is_err() {
                 return; // the array takes no more changes
             }

@@ -69,11 +69,11 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Repairs what could not be read, until the array is stopped.
     pub(crate) async fn repair_reads(&self) {
         while !self.core.gate.is_closed() && !self.core.info.read_only && self.core.is_redundant() {
-            let seen = self.core.surroundings.hurt.seen();
+            let seen = self.core.context.read_error_pending.seen();
             if self.repair_noted().await.is_err() {
                 return; // the array takes no more changes
             }
-            self.core.surroundings.hurt.changed_since(seen).await;
+            self.core.context.read_error_pending.changed_since(seen).await;
         }
     }
 
@@ -92,11 +92,11 @@ impl<M: Member, C: Clock> Control<M, C> {
     async fn repair_noted(&self) -> Result<(), ArrayError> {
         let mut is_any_corrected = false;
         while let Some((slot, device, range)) = self.next_unread() {
-            let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
+            let Some(_inside) = self.core.gate.enter_background() else { return Ok(()) };
             is_any_corrected |= self.repair_range(slot, &device, range).await?;
         }
         self.core.update_whole();
-        let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
+        let Some(_inside) = self.core.gate.enter_background() else { return Ok(()) };
         let is_news = || is_any_corrected || self.core.devices().iter().any(|device| device.bad.unsaved().is_some());
         if !is_news() {
             return Ok(());
@@ -165,8 +165,8 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Reads the range again. A member that answers is no longer silent.
     pub(crate) async fn reread(&self, device: &Device<M>, range: &Range<u64>) -> Result<(), MemberError> {
         let into = self.core.pool.take((range.end - range.start) as usize);
-        let (result, _) = device.read_verified(ComponentByte(range.start), into, Why::Sweep).await;
-        let is_away = result.as_ref().is_err_and(|error| !error.is_of_medium());
+        let (result, _) = device.read_verified_unqueued(ComponentByte(range.start), into, Why::Sweep).await;
+        let is_away = result.as_ref().is_err_and(|error| !error.is_medium_error());
         let was_away = device.is_away.replace(is_away) | device.is_silent.get();
         if !is_away {
             if device.is_silent.replace(false) {
@@ -252,7 +252,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             // The member owes the write; reads come from memory until there is room.
             Err(error) if error.kind == MemberErrorKind::NoSpace => Ok(RepairResult::NotNeeded),
             Ok(()) => {
-                count(&device.healed_bytes, range.end - range.start);
+                count(&device.rewritten_bytes, range.end - range.start);
                 if found.is_some_and(|error| error.kind == MemberErrorKind::Corrupt) {
                     return Ok(RepairResult::Restored);
                 }
@@ -292,7 +292,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     async fn rewrite(&self, device: &Device<M>, range: &Range<u64>, right: Block) -> Result<(), MemberError> {
         let at = ComponentByte(range.start);
         device.write_on_trial(at, right.clone(), Why::Sweep).await?;
-        let (read, found) = device.read_verified(at, self.core.pool.take(right.len()), Why::Sweep).await;
+        let (read, found) = device.read_verified_unqueued(at, self.core.pool.take(right.len()), Why::Sweep).await;
         read?;
         match found[..] == right[..] {
             true => {

@@ -58,7 +58,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// [`crate::Array::replace_with_spare`].
     pub(crate) async fn replace_with_spare(&self, old: &str, spare: &str) -> Result<(), Refusal> {
-        let _inside = self.core.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let _inside = self.core.gate.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
         let _lock = self.metadata.lock.exclusive(0..1).await;
         self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         let (slot, old) = self.replaceable(old)?;
@@ -95,7 +95,7 @@ impl<M: Member> Device<M> {
         let (own, result) = Box::pin(join(own, other(&successor))).await;
         if let Err(error) = result {
             successor.failure.borrow_mut().get_or_insert(error);
-            self.surroundings.is_successor_lost.set(true);
+            self.context.is_successor_lost.set(true);
         }
         own
     }
@@ -106,7 +106,7 @@ impl<M: Member> Device<M> {
             Err(error) if error.kind == MemberErrorKind::Unsupported => {}
             done => return done,
         }
-        let zeros = self.surroundings.pool.zeroed(ZEROS_BYTES.min(bytes) as usize).freeze();
+        let zeros = self.context.pool.zeroed(ZEROS_BYTES.min(bytes) as usize).freeze();
         for start in (0..bytes).step_by(zeros.len()) {
             let length = (bytes - start).min(zeros.len() as u64) as usize;
             self.write_own(ComponentByte(at.0 + start), vec![zeros.slice(0..length)], Why::Data).await?;
@@ -144,8 +144,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         self.core.watch(&spare.name, &spare.member);
         spare.state.set(DeviceState::Recovering { current: 0 });
-        spare.is_untold.set(true);
-        spare.returns_to.set(None);
+        spare.is_superblock_stale.set(true);
+        spare.former_slot.set(None);
         let number = {
             let mut superblock = spare.superblock.borrow_mut();
             superblock.recovery_offset = Some(Sectors(0));
@@ -208,7 +208,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         while let Some(part) = parts.pop() {
             if old.is_readable(part.clone()) {
                 let into = self.core.pool.take((part.end - part.start) as usize);
-                let (result, read) = old.read_surely(ComponentByte(part.start), into, Why::Sweep).await;
+                let (result, read) = old.read_verified(ComponentByte(part.start), into, Why::Sweep).await;
                 if result.is_ok() {
                     blocks.push((part.start, read.freeze()));
                     continue;
@@ -266,7 +266,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             superblock.replacement = false;
         }
         successor.state.set(DeviceState::InSync);
-        successor.is_untold.set(true);
+        successor.is_superblock_stale.set(true);
         old.is_leaving.set(true);
         {
             let mut record = self.metadata.record.borrow_mut();

@@ -359,7 +359,7 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
         state: match device.state.get() {
             // A member is shown as in sync only once its superblock says so.
             DeviceState::InSync
-                if device.in_recovery.get() && device.is_untold.get() && !mutant!("in-sync-too-soon") =>
+                if device.in_recovery.get() && device.is_superblock_stale.get() && !mutant!("in-sync-too-soon") =>
             {
                 "recovering"
             }
@@ -374,7 +374,7 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
         written_bytes: device.counters.written_bytes.get(),
         errors: device.counters.errors.get(),
         corrupt_blocks: device.corrupt_blocks(),
-        healed_bytes: device.healed_bytes.get(),
+        healed_bytes: device.rewritten_bytes.get(),
         to_heal_bytes: device.unread.borrow().bytes(),
         corrected_sectors: device.superblock.borrow().corrected_reads,
         bad_bytes: device.bad.bytes(),

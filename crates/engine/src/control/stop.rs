@@ -12,13 +12,13 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Refuses new requests, waits for those under way, and writes out what is held in memory.
     pub(crate) async fn drain(&self) -> Result<(), ArrayError> {
         self.sweeps.changed.raise();
-        self.core.surroundings.hurt.raise();
-        self.core.surroundings.unanswered.raise();
-        self.core.surroundings.owing.raise();
+        self.core.context.read_error_pending.raise();
+        self.core.context.unanswered.raise();
+        self.core.context.owed_changed.raise();
         self.data.coalescer.close_all();
         self.core.gate.close().await;
         self.sweeps.scrub_changed.raise();
-        self.core.surroundings.owing.raise();
+        self.core.context.owed_changed.raise();
         self.data.read_ahead.clear();
         self.data.coalescer.wake_writeback();
         self.data.write_out_all().await

@@ -155,7 +155,7 @@ impl<M: Member, C: Clock> Core<M, C> {
     /// Adds a range to a member's bad blocks. Only errors of the medium become bad blocks, and only while the log has
     /// room. The caller holds the metadata lock, and publishes afterwards.
     pub(crate) fn add_bad_blocks(&self, device: &Rc<Device<M>>, range: &Range<u64>, error: &MemberError) -> bool {
-        let is_kept = error.is_of_medium() && device.state.get() == DeviceState::InSync;
+        let is_kept = error.is_medium_error() && device.state.get() == DeviceState::InSync;
         if !is_kept || !device.bad.add(range) {
             return false;
         }
@@ -164,7 +164,7 @@ impl<M: Member, C: Clock> Core<M, C> {
         if range.end - range.start > ROW_BYTES {
             // Only a part of this long transfer may have failed. Read repair restores the rest.
             device.unread.borrow_mut().add(range.clone());
-            self.surroundings.hurt.raise();
+            self.context.read_error_pending.raise();
         }
         true
     }

@@ -18,7 +18,7 @@ use crate::core::health::Health;
 use crate::core::listener::Listener;
 use crate::core::request::WriteCounter;
 use crate::core::roster::Roster;
-use crate::device::timeout::Surroundings;
+use crate::device::context::DeviceContext;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use format::geometry::{Geometry, Level};
@@ -41,7 +41,7 @@ pub(crate) struct Core<M: Member, C: Clock> {
     pub(crate) gate: Gate,
     pub(crate) writers: WriteCounter,
     /// Settings and signals that all devices share.
-    pub(crate) surroundings: Rc<Surroundings>,
+    pub(crate) context: Rc<DeviceContext>,
     /// Receives the events of the array. Empty until assembly is done.
     pub(crate) listener: OnceCell<Weak<dyn Listener>>,
 }

@@ -89,7 +89,7 @@ impl<M: Member, C: Clock> Core<M, C> {
 
     /// Successors that failed a write and have not left the array yet.
     pub(crate) fn failed_successors(&self) -> Failures<M> {
-        if !self.surroundings.is_successor_lost.take() {
+        if !self.context.is_successor_lost.take() {
             return Vec::new();
         }
         let failed = |(_, device): (Slot, Rc<Device<M>>)| {
@@ -109,6 +109,6 @@ impl<M: Member, C: Clock> Core<M, C> {
 
     /// Registers a member with the array's observer, if there is one.
     pub(crate) fn watch(&self, name: &str, member: &Watched<M>) {
-        member.watch(self.surroundings.observer.borrow().as_ref().map(|observer| observer.watch(name)));
+        member.watch(self.context.observer.borrow().as_ref().map(|observer| observer.watch(name)));
     }
 }

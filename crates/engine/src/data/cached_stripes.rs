@@ -8,7 +8,7 @@ use crate::base::buffer::Block;
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::cache::{PAGE_BYTES, Row};
-use crate::plan::planner::{Span, Symbols, Transfer};
+use crate::plan::planner::{ChunkTransfer, Span, Symbols};
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use format::geometry::{Parity, Role, Stripe};
@@ -42,7 +42,7 @@ pub(crate) fn hull<'a>(ranges: impl Iterator<Item = &'a Range<u32>> + Clone) -> 
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// What the cache holds of a stripe, in the rows of `spans`.
-    pub(crate) fn cached(&self, stripe: &Stripe, spans: &[Span], kept: &[Span]) -> SmallVec<[Transfer; 4]> {
+    pub(crate) fn cached(&self, stripe: &Stripe, spans: &[Span], kept: &[Span]) -> SmallVec<[ChunkTransfer; 4]> {
         let cache = self.cache.borrow();
         if cache.is_empty() {
             return SmallVec::new();
@@ -51,8 +51,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Copies what the cache holds.
-    pub(crate) fn copy_cached(&self, stripe: &Stripe, transfers: &[Transfer]) -> Vec<(Transfer, Block)> {
-        let copy = |transfer: &Transfer| {
+    pub(crate) fn copy_cached(&self, stripe: &Stripe, transfers: &[ChunkTransfer]) -> Vec<(ChunkTransfer, Block)> {
+        let copy = |transfer: &ChunkTransfer| {
             let mut into = self.core.pool.take((transfer.within.end - transfer.within.start) as usize);
             self.copy_cached_into(stripe, transfer, &mut into);
             (transfer.clone(), into.freeze())
@@ -61,12 +61,12 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Copies what the cache holds into its place.
-    pub(crate) fn copy_cached_into(&self, stripe: &Stripe, transfer: &Transfer, into: &mut [u8]) {
+    pub(crate) fn copy_cached_into(&self, stripe: &Stripe, transfer: &ChunkTransfer, into: &mut [u8]) {
         self.cache.borrow_mut().get(base(stripe), transfer, into);
     }
 
     /// Drops what is about to change on the members.
-    pub(crate) fn invalidate<'a>(&self, stripe: &Stripe, changes: impl Iterator<Item = &'a Transfer> + Clone) {
+    pub(crate) fn invalidate<'a>(&self, stripe: &Stripe, changes: impl Iterator<Item = &'a ChunkTransfer> + Clone) {
         if !mutant!("ahead-not-forgotten") {
             self.read_ahead.invalidate(stripe.number()..stripe.number() + 1);
         }
@@ -92,7 +92,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         parity: &Parity,
         stripe: &Stripe,
         spans: &[Span],
-        contents: impl Iterator<Item = &'a (Transfer, Block)>,
+        contents: impl Iterator<Item = &'a (ChunkTransfer, Block)>,
     ) {
         let Some(first) = spans.first() else { return };
         let cache = &mut *self.cache.borrow_mut();

@@ -25,7 +25,7 @@ const PART_BYTES: u64 = 1 << 20;
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Fails when members owe too much. What there is room for by now is written first.
     pub(crate) async fn check_room(&self) -> Result<(), ArrayError> {
-        if self.core.surroundings.owing.is_untouched() || self.core.owed_cost() <= OWED_MAX {
+        if self.core.context.owed_changed.is_untouched() || self.core.owed_cost() <= OWED_MAX {
             return Ok(());
         }
         Box::pin(self.pay()).await?;

@@ -6,7 +6,7 @@
 
 use crate::base::buffer::{Block, Buffer, Pool};
 use crate::base::join::join_all;
-use crate::base::write_set::Patch;
+use crate::base::write_set::WriteExtent;
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::seam::clock::Clock;
@@ -28,7 +28,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         &self,
         parity: &Parity,
         stripes: Range<u64>,
-        patches: &[Patch],
+        patches: &[WriteExtent],
     ) -> Result<(), ArrayError> {
         let together = self.coalescer.stripes_max();
         let mut data = Rope { blocks: patches.iter().map(|patch| &patch.block), rest: None };

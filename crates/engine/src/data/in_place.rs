@@ -12,7 +12,7 @@ use crate::data::DataPlane;
 use crate::data::parity::combination;
 use crate::data::read_ahead::Found;
 use crate::data::stripe::{code, shares};
-use crate::plan::planner::{Health, Span, Symbols, plan_read};
+use crate::plan::planner::{Span, StripeHealth, Symbols, plan_read};
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use format::geometry::{Geometry, Parity, Role, Stripe};
@@ -104,7 +104,7 @@ fn sources(
     stripe: &Stripe,
     spans: &[Span],
     lost: Role,
-    health: &Health,
+    health: &StripeHealth,
 ) -> Option<SmallVec<[(u8, Role); 16]>> {
     if (!health.parity_trusted && !mutant!("in-place-untrusted")) || !health.unreadable.contains(lost) {
         return None;

@@ -4,7 +4,7 @@
 //! terms of [`parity::recovery`] for a lost chunk. No I/O happens here.
 
 use crate::base::buffer::{Block, Pool};
-use crate::plan::planner::{Column, Plan, Transfer, Way};
+use crate::plan::planner::{ChunkTransfer, Column, Method, Plan};
 use format::geometry::{Parity, Role, Stripe};
 use parity::{Kernel, Symbol, gf};
 use smallvec::{SmallVec, smallvec};
@@ -13,13 +13,13 @@ use std::ops::Range;
 /// The chunk contents that are available while a plan is carried out.
 pub(crate) struct Known<'a> {
     /// Contents read from the members.
-    pub(crate) old: &'a [(Transfer, Block)],
+    pub(crate) old: &'a [(ChunkTransfer, Block)],
     /// Contents supplied by the caller.
-    pub(crate) new: &'a [(Transfer, Block)],
+    pub(crate) new: &'a [(ChunkTransfer, Block)],
 }
 
 /// The block that holds `range` of a chunk, and the part of the block that is that range.
-fn find<'a>(blocks: &'a [(Transfer, Block)], role: Role, range: &Range<u32>) -> Option<(&'a Block, Range<usize>)> {
+fn find<'a>(blocks: &'a [(ChunkTransfer, Block)], role: Role, range: &Range<u32>) -> Option<(&'a Block, Range<usize>)> {
     let (transfer, block) = blocks.iter().find(|(transfer, _)| transfer.covers(role, range))?;
     let base = transfer.within.start;
     Some((block, (range.start - base) as usize..(range.end - base) as usize))
@@ -58,15 +58,15 @@ pub(crate) fn compute(
     stripe: &Stripe,
     known: &Known<'_>,
     plan: &Plan,
-) -> SmallVec<[(Transfer, Block); 2]> {
-    let transfers: SmallVec<[&Transfer; 2]> =
+) -> SmallVec<[(ChunkTransfer, Block); 2]> {
+    let transfers: SmallVec<[&ChunkTransfer; 2]> =
         plan.writes.iter().filter(|transfer| !matches!(transfer.role, Role::Data(_))).collect();
     if let [p, q] = transfers[..]
         && let Some(both) = compute_both(kernel, pool, parity, stripe, known, plan, p, q)
     {
         return both;
     }
-    let one = |transfer: &&Transfer| {
+    let one = |transfer: &&ChunkTransfer| {
         let mut target = pool.take((transfer.within.end - transfer.within.start) as usize);
         for column in &plan.columns {
             let (within, outer) = (&column.within, &transfer.within);
@@ -90,11 +90,11 @@ fn compute_both(
     stripe: &Stripe,
     known: &Known<'_>,
     plan: &Plan,
-    p: &Transfer,
-    q: &Transfer,
-) -> Option<SmallVec<[(Transfer, Block); 2]>> {
+    p: &ChunkTransfer,
+    q: &ChunkTransfer,
+) -> Option<SmallVec<[(ChunkTransfer, Block); 2]>> {
     let [column] = &plan.columns[..] else { return None };
-    if column.way != Way::Reconstruct || p.role != Role::P || q.role != Role::Q {
+    if column.method != Method::Reconstruct || p.role != Role::P || q.role != Role::Q {
         return None;
     }
     let mut by_exponent: SmallVec<[&[u8]; 32]> = SmallVec::from_elem(&[][..], parity.data_chunks().into());
@@ -113,7 +113,7 @@ fn compute_both(
 fn parity_terms<'a>(parity: &Parity, stripe: &Stripe, known: &Known<'a>, column: &Column, target: Role) -> Terms<'a> {
     let range = &column.within;
     let mut terms = Terms::new();
-    if column.way == Way::Modify {
+    if column.method == Method::Modify {
         terms.push((1, known.old(target, range).expect("modifying reads the old parity")));
         for role in column.asked.iter() {
             let Role::Data(index) = role else { continue };
@@ -129,12 +129,12 @@ fn parity_terms<'a>(parity: &Parity, stripe: &Stripe, known: &Known<'a>, column:
     for index in 0..parity.data_chunks() {
         let role = Role::Data(index);
         let weight = weight(stripe, target, index);
-        match &column.way {
+        match &column.method {
             _ if column.asked.contains(role) => {
                 terms.push((weight, known.given(role, range).expect("the caller supplies what it asks to write")));
             }
-            Way::Solve { unknown } if unknown.contains(role) => solved.add(parity, stripe, column, role, weight),
-            Way::Solve { .. } => solved.add_known(role, weight),
+            Method::Solve { unknown } if unknown.contains(role) => solved.add(parity, stripe, column, role, weight),
+            Method::Solve { .. } => solved.add_known(role, weight),
             _ => terms.push((weight, known.old(role, range).expect("the plan reads what it needs"))),
         }
     }
@@ -144,7 +144,7 @@ fn parity_terms<'a>(parity: &Parity, stripe: &Stripe, known: &Known<'a>, column:
 
 /// The chunks, with weights, that add up to `role`, which is not read in this column.
 pub(crate) fn combination(parity: &Parity, stripe: &Stripe, column: &Column, role: Role) -> SmallVec<[(u8, Role); 16]> {
-    let Way::Solve { unknown } = &column.way else { unreachable!("only solving leaves data unread") };
+    let Method::Solve { unknown } = &column.method else { unreachable!("only solving leaves data unread") };
     if unknown.len() == 1 && column.uses.contains(Role::P) && !column.uses.contains(Role::Q) {
         return column.uses.iter().map(|role| (1, role)).collect(); // P is the sum of all data
     }
@@ -175,7 +175,7 @@ impl Solved {
             Role::P => Symbol::P,
             Role::Q => Symbol::Q,
         };
-        let Way::Solve { unknown } = &column.way else { unreachable!("only solving leaves data unread") };
+        let Method::Solve { unknown } = &column.method else { unreachable!("only solving leaves data unread") };
         let unread = [Role::P, Role::Q].into_iter().filter(|&role| !column.uses.contains(role));
         let lost: SmallVec<[Symbol; 3]> = unknown.iter().chain(unread).map(symbol).collect();
         let terms = parity::recovery(&exponents, &lost, symbol(role)).expect("the planner reads what solves it");

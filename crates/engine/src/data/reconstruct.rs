@@ -10,7 +10,7 @@ use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::parity::combination;
 use crate::device::Device;
-use crate::plan::planner::{Column, Plan, Span, Symbols, Transfer, Way};
+use crate::plan::planner::{ChunkTransfer, Column, Method, Plan, Span, Symbols};
 use crate::seam::clock::Clock;
 use crate::seam::member::{Member, MemberError};
 use crate::seam::observe::Why;
@@ -88,7 +88,7 @@ impl Reading {
     }
 
     /// Takes the buffers of a transfer's parts, in the order of their bytes on the member.
-    fn take_parts(&mut self, transfer: &Transfer) -> (SmallVec<[usize; 3]>, Vec<Buffer>) {
+    fn take_parts(&mut self, transfer: &ChunkTransfer) -> (SmallVec<[usize; 3]>, Vec<Buffer>) {
         let is_its = |part: &ChunkPart| {
             part.role == transfer.role
                 && transfer.within.start <= part.within.start
@@ -118,7 +118,7 @@ impl Reading {
     }
 
     fn is_solved(&self, part: &ChunkPart) -> bool {
-        matches!(&self.plan.columns[part.column].way, Way::Solve { unknown } if unknown.contains(part.role))
+        matches!(&self.plan.columns[part.column].method, Method::Solve { unknown } if unknown.contains(part.role))
     }
 
     fn solve(&mut self, kernel: &Kernel, parity: &Parity, index: usize) {
@@ -166,11 +166,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// Reads what the plan says and reconstructs the rest. The caller holds the stripe's lock.
     pub(crate) async fn read_and_solve(&self, parity: &Parity, mut reading: Reading) -> (Result<(), Failed>, Buffer) {
-        for transfer in std::mem::take(&mut reading.plan.recalls) {
+        for transfer in std::mem::take(&mut reading.plan.cached_reads) {
             let (parts, buffers) = reading.take_parts(&transfer);
             for (index, mut buffer) in parts.into_iter().zip(buffers) {
                 let part = &mut reading.parts[index];
-                let cached = Transfer { role: part.role, within: part.within.clone() };
+                let cached = ChunkTransfer { role: part.role, within: part.within.clone() };
                 self.copy_cached_into(&reading.stripe, &cached, &mut buffer);
                 part.buffer = Some(buffer);
             }
@@ -236,7 +236,7 @@ async fn read_parts<M: Member>(
 mod tests {
     use super::*;
     use crate::data::cached_stripes::in_units_where_lost;
-    use crate::plan::planner::{Code, Health, plan_read};
+    use crate::plan::planner::{Code, StripeHealth, plan_read};
     use format::geometry::{Geometry, Level, Shape};
     use parity::gf;
     use proptest::prelude::*;
@@ -303,12 +303,12 @@ mod tests {
             let parity = raid6();
             let (stripe, pool) = (parity.stripe(3), Pool::new(0));
             let unreadable: Symbols = lost.into_iter().collect();
-            let health = Health { unreadable, ..Health::GOOD };
-            let cached: Vec<Transfer> = in_memory
+            let health = StripeHealth { unreadable, ..StripeHealth::GOOD };
+            let cached: Vec<ChunkTransfer> = in_memory
                 .into_iter()
                 .zip(0..)
                 .flat_map(|(roles, page)| {
-                    roles.into_iter().map(move |role| Transfer { role, within: page * PAGE..(page + 1) * PAGE })
+                    roles.into_iter().map(move |role| ChunkTransfer { role, within: page * PAGE..(page + 1) * PAGE })
                 })
                 .collect();
             let units = in_units_where_lost(&spans, unit, unreadable);
@@ -317,7 +317,7 @@ mod tests {
             let asked: usize = spans.iter().map(|span| span.within.len()).sum();
             let mut reading = Reading::new(&pool, stripe, &spans, plan, pool.take(asked));
             let mut read = BTreeSet::new();
-            for (transfer, is_read) in std::mem::take(&mut reading.plan.recalls)
+            for (transfer, is_read) in std::mem::take(&mut reading.plan.cached_reads)
                 .into_iter()
                 .map(|transfer| (transfer, false))
                 .chain(std::mem::take(&mut reading.plan.reads).into_iter().map(|transfer| (transfer, true)))

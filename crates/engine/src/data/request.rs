@@ -4,7 +4,7 @@
 //! [`super::stripe`].
 
 use crate::base::buffer::{Block, Buffer};
-use crate::base::write_set::{Patch, Patchwork};
+use crate::base::write_set::{WriteExtent, WriteSet};
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::read_ahead::Found;
@@ -89,11 +89,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             true => self.core.locks.shared(outer.clone()).await,
             false => self.core.locks.exclusive(outer.clone()).await,
         };
-        let mut data = Patchwork::default();
-        data.put(Patch { at, block: from });
+        let mut data = WriteSet::default();
+        data.put(WriteExtent { at, block: from });
         let data = self.in_whole_blocks(data).await?;
         let write = async {
-            for Patch { at, block } in data.patches() {
+            for WriteExtent { at, block } in data.extents() {
                 self.write_mapped(mapping, *at, block.clone()).await?;
             }
             Ok(())
@@ -115,14 +115,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// The same data in whole blocks, in memory that members accept. Missing parts of blocks are read from the array.
     /// The caller keeps writes off the range.
-    pub(crate) async fn in_whole_blocks(&self, data: Patchwork) -> Result<Patchwork, ArrayError> {
+    pub(crate) async fn in_whole_blocks(&self, data: WriteSet) -> Result<WriteSet, ArrayError> {
         if self.are_whole_blocks(&data) {
             return Ok(data);
         }
         let unit = self.core.info.block_bytes;
-        let shares_block = |a: &Patch, b: &Patch| b.at / unit * unit < a.end().next_multiple_of(unit);
-        let mut whole = Patchwork::default();
-        for run in data.patches().chunk_by(shares_block) {
+        let shares_block = |a: &WriteExtent, b: &WriteExtent| b.at / unit * unit < a.end().next_multiple_of(unit);
+        let mut whole = WriteSet::default();
+        for run in data.extents().chunk_by(shares_block) {
             match run {
                 [patch] if self.is_whole_blocks(patch) => whole.put(patch.clone()),
                 _ => whole.put(self.copied(run).await?),
@@ -132,23 +132,23 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Whether members accept all of it as it is.
-    pub(crate) fn are_whole_blocks(&self, data: &Patchwork) -> bool {
-        data.patches().iter().all(|patch| self.is_whole_blocks(patch))
+    pub(crate) fn are_whole_blocks(&self, data: &WriteSet) -> bool {
+        data.extents().iter().all(|patch| self.is_whole_blocks(patch))
     }
 
-    pub(crate) fn is_whole_blocks(&self, patch: &Patch) -> bool {
+    pub(crate) fn is_whole_blocks(&self, patch: &WriteExtent) -> bool {
         let place = patch.block.as_ptr() as usize as u64;
         self.core.is_aligned(patch.at | place, patch.block.len() as u64)
     }
 
     /// Combines patches in neighbouring blocks into one. Parts of blocks that they leave out are read.
-    pub(crate) async fn copied(&self, run: &[Patch]) -> Result<Patch, ArrayError> {
+    pub(crate) async fn copied(&self, run: &[WriteExtent]) -> Result<WriteExtent, ArrayError> {
         let unit = self.core.info.block_bytes;
         let outer = self.core.widened(run[0].at, run[run.len() - 1].end() - run[0].at);
         let mut wide = self.core.pool.take((outer.end - outer.start) as usize);
         let place = |at: u64| (at - outer.start) as usize;
         let starts = run.iter().map(|patch| patch.at).chain([outer.end]);
-        let ends = [outer.start].into_iter().chain(run.iter().map(Patch::end));
+        let ends = [outer.start].into_iter().chain(run.iter().map(WriteExtent::end));
         let mut gaps: Vec<u64> =
             ends.zip(starts).filter(|(end, start)| end < start).map(|(end, _)| end / unit).collect();
         gaps.dedup();
@@ -160,7 +160,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         for patch in run {
             wide[place(patch.at)..place(patch.end())].copy_from_slice(&patch.block);
         }
-        Ok(Patch { at: outer.start, block: wide.freeze() })
+        Ok(WriteExtent { at: outer.start, block: wide.freeze() })
     }
 
     /// Flushes every member, and records those that have left.

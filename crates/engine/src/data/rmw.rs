@@ -6,13 +6,13 @@
 
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::at_once;
-use crate::base::write_set::Patch;
+use crate::base::write_set::WriteExtent;
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::parity::weight;
 use crate::data::reconstruct::Failed;
 use crate::data::stripe::{ChunkContents, code, component, reason};
-use crate::plan::planner::{Span, Symbols, Transfer, modifies};
+use crate::plan::planner::{ChunkTransfer, Span, Symbols, modifies};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
@@ -29,8 +29,8 @@ pub(crate) struct Modification<'a> {
 }
 
 impl Modification<'_> {
-    fn transfer(&self, role: Role) -> Transfer {
-        Transfer { role, within: self.span.within.clone() }
+    fn transfer(&self, role: Role) -> ChunkTransfer {
+        ChunkTransfer { role, within: self.span.within.clone() }
     }
 
     /// The chunks that change, data first.
@@ -45,9 +45,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         &self,
         parity: &Parity,
         number: u64,
-        patches: &'a [Patch],
+        patches: &'a [WriteExtent],
     ) -> Option<Modification<'a>> {
-        let [Patch { at, block }] = patches else { return None };
+        let [WriteExtent { at, block }] = patches else { return None };
         let first = number * parity.stripe_bytes();
         let is_good = self.core.health.whole.get() && self.core.is_agreed(first + parity.stripe_bytes());
         if !is_good || self.stripe_size_bytes().is_some() {

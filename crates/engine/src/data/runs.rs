@@ -84,12 +84,12 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 self.core.device(run.slot).filter(|device| device.is_readable(run.range.clone())).ok_or(None)?;
             let into = self.core.pool.take((run.range.end - run.range.start) as usize);
             let (at, bytes) = (ComponentByte(run.range.start), into.len() as u64);
-            let (result, buffer) = device.read_verified(at, into, Why::Sweep).await;
+            let (result, buffer) = device.read_verified_unqueued(at, into, Why::Sweep).await;
             let kind = result.as_ref().err().map(|error| error.kind);
             match on_error {
                 OnReadError::Leave if kind == Some(MemberErrorKind::TimedOut) => {
                     device.unanswered.set(Some(at));
-                    self.core.surroundings.unanswered.raise();
+                    self.core.context.unanswered.raise();
                 }
                 OnReadError::Leave => {}
                 OnReadError::RepairMedium if kind == Some(MemberErrorKind::Corrupt) => {}
@@ -113,7 +113,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     pub(crate) async fn record_checksums_of(&self, parts: &[(Slot, u64, Block)]) -> u64 {
         let learning = parts.iter().filter_map(|(slot, at, block)| {
             let device = self.core.device(*slot)?;
-            Some(async move { device.learn(ComponentByte(*at), block).await })
+            Some(async move { device.learn_checksums(ComponentByte(*at), block).await })
         });
         join_all(learning).await.into_iter().sum()
     }

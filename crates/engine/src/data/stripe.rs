@@ -7,7 +7,7 @@
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::{at_once, join_all};
 use crate::base::notify::Seen;
-use crate::base::write_set::Patch;
+use crate::base::write_set::WriteExtent;
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::cached_stripes::{hull, in_units_where_lost};
@@ -17,7 +17,7 @@ use crate::data::reconstruct::{Failed, Reading};
 use crate::data::request::Locked;
 use crate::device::{Device, Failures};
 use crate::plan::ROW_BYTES;
-use crate::plan::planner::{Code, Health, Plan, Span, Symbols, Transfer, plan_read, plan_write};
+use crate::plan::planner::{ChunkTransfer, Code, Plan, Span, StripeHealth, Symbols, plan_read, plan_write};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::{Member, MemberError};
@@ -107,9 +107,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// What the members can supply of a stripe now, within the range `within` of its chunks. `failed` lists chunks
     /// whose reads just failed.
-    pub(crate) fn health(&self, parity: &Parity, stripe: &Stripe, within: Range<u32>, failed: Symbols) -> Health {
+    pub(crate) fn health(&self, parity: &Parity, stripe: &Stripe, within: Range<u32>, failed: Symbols) -> StripeHealth {
         let range = component(stripe, within.start).0..component(stripe, within.end).0;
-        let mut health = Health {
+        let mut health = StripeHealth {
             unreadable: failed,
             absent: Symbols::EMPTY,
             parity_trusted: mutant!("untrusted-parity-used")
@@ -132,7 +132,13 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// As [`DataPlane::health`], but for a read: if one of two parities is enough, the other is spared.
-    pub(crate) fn read_health(&self, parity: &Parity, stripe: &Stripe, within: Range<u32>, failed: Symbols) -> Health {
+    pub(crate) fn read_health(
+        &self,
+        parity: &Parity,
+        stripe: &Stripe,
+        within: Range<u32>,
+        failed: Symbols,
+    ) -> StripeHealth {
         let mut health = self.health(parity, stripe, within, failed);
         if let Some(spared) = self.spared_parity(parity, stripe, health.unreadable) {
             health.unreadable = health.unreadable.with(spared);
@@ -248,9 +254,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         parity: &Parity,
         number: u64,
         unit: u32,
-        patches: &[Patch],
+        patches: &[WriteExtent],
     ) -> Result<(), ArrayError> {
-        let mut rows: BTreeMap<u64, Vec<Patch>> = BTreeMap::new();
+        let mut rows: BTreeMap<u64, Vec<WriteExtent>> = BTreeMap::new();
         for patch in patches {
             let mut rest = patch.clone();
             let unit = u64::from(unit);
@@ -316,27 +322,37 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// Everything that a plan uses, from the cache and from the members.
     async fn old_contents(&self, stripe: &Stripe, plan: &Plan, why: Why) -> Result<ChunkContents, Failed> {
-        let recalled = self.copy_cached(stripe, &plan.recalls);
+        let recalled = self.copy_cached(stripe, &plan.cached_reads);
         let mut old = self.read_transfers(stripe, &plan.reads, why).await?;
         old.extend(recalled);
         Ok(old)
     }
 
     /// Reads all transfers at once. Returns the first chunk that failed.
-    async fn read_transfers(&self, stripe: &Stripe, transfers: &[Transfer], why: Why) -> Result<ChunkContents, Failed> {
+    async fn read_transfers(
+        &self,
+        stripe: &Stripe,
+        transfers: &[ChunkTransfer],
+        why: Why,
+    ) -> Result<ChunkContents, Failed> {
         let reads = transfers.iter().map(|transfer| {
             let into = self.core.pool.take(length(&transfer.within));
             self.read_chunk(stripe, transfer.role, transfer.within.start, into, why)
         });
         let results = at_once(reads).await;
-        let pair = |(transfer, (result, buffer)): (&Transfer, (Result<(), Failed>, Buffer))| {
+        let pair = |(transfer, (result, buffer)): (&ChunkTransfer, (Result<(), Failed>, Buffer))| {
             result.map(|()| (transfer.clone(), buffer.freeze()))
         };
         transfers.iter().zip(results).map(pair).collect()
     }
 
     /// Writes a part of one stripe, in whole blocks. The caller keeps other writes off the stripe.
-    pub(crate) async fn write_part(&self, parity: &Parity, number: u64, patches: &[Patch]) -> Result<(), ArrayError> {
+    pub(crate) async fn write_part(
+        &self,
+        parity: &Parity,
+        number: u64,
+        patches: &[WriteExtent],
+    ) -> Result<(), ArrayError> {
         let mut unread = None;
         let slots_seen = self.core.roster.slot_changed.seen();
         if let Some(change) = self.modification(parity, number, patches) {
@@ -355,7 +371,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         &self,
         parity: &Parity,
         number: u64,
-        patches: &[Patch],
+        patches: &[WriteExtent],
         mut slots_seen: Seen,
         unread: Option<Failed>,
     ) -> Result<(), ArrayError> {
@@ -393,13 +409,13 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         parity: &Parity,
         share: &Share,
         plan: &Plan,
-        old: &[(Transfer, Block)],
-        new: &[(Transfer, Block)],
+        old: &[(ChunkTransfer, Block)],
+        new: &[(ChunkTransfer, Block)],
     ) -> Result<(), ArrayError> {
         let known = Known { old, new };
         let parities = compute(self.core.info.kernel, &self.core.pool, parity, &share.stripe, &known, plan);
         let kept = kept_contents(&known, plan);
-        let blocks = |transfer: &Transfer| -> Blocks {
+        let blocks = |transfer: &ChunkTransfer| -> Blocks {
             let (source, kept) = match transfer.role {
                 Role::Data(_) => (new, &kept[..]),
                 _ => (&parities[..], &[][..]),
@@ -409,7 +425,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                     && transfer.within.start <= part.within.start
                     && part.within.end <= transfer.within.end
             });
-            let mut parts: SmallVec<[&(Transfer, Block); 4]> = parts.collect();
+            let mut parts: SmallVec<[&(ChunkTransfer, Block); 4]> = parts.collect();
             parts.sort_by_key(|(part, _)| part.within.start);
             parts.into_iter().map(|(_, block)| block.clone()).collect()
         };
@@ -417,7 +433,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if (share.bytes as u64) < parity.stripe_bytes() {
             // Old parity is no longer valid, even where no new parity was computed. Nor is old data that was just
             // overwritten.
-            let counts = |old: &Transfer| {
+            let counts = |old: &ChunkTransfer| {
                 matches!(old.role, Role::Data(_)) && !new.iter().any(|(new, _)| new.covers(old.role, &old.within))
             };
             let data = old.iter().filter(|(transfer, _)| counts(transfer));
@@ -431,8 +447,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     async fn write_transfers(
         &self,
         stripe: &Stripe,
-        transfers: &[Transfer],
-        blocks: impl Fn(&Transfer) -> Blocks,
+        transfers: &[ChunkTransfer],
+        blocks: impl Fn(&ChunkTransfer) -> Blocks,
     ) -> Result<(), ArrayError> {
         self.invalidate(stripe, transfers.iter());
         let writes = transfers.iter().filter_map(|transfer| {
@@ -458,7 +474,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 }
 
 /// Parts of a stripe and their contents.
-pub(crate) type ChunkContents = SmallVec<[(Transfer, Block); 3]>;
+pub(crate) type ChunkContents = SmallVec<[(ChunkTransfer, Block); 3]>;
 
 /// The blocks that go to one member, in order.
 type Blocks = SmallVec<[Block; 1]>;
@@ -480,13 +496,13 @@ fn kept_contents(known: &Known<'_>, plan: &Plan) -> ChunkContents {
     pieces
         .map(|(role, within)| {
             let block = known.old_block(role, &within).expect("what is kept is read");
-            (Transfer { role, within }, block)
+            (ChunkTransfer { role, within }, block)
         })
         .collect()
 }
 
 /// The spans that patches cover in one stripe, and their data, a block for each span.
-fn spans_and_contents(parity: &Parity, number: u64, patches: &[Patch]) -> (Share, ChunkContents) {
+fn spans_and_contents(parity: &Parity, number: u64, patches: &[WriteExtent]) -> (Share, ChunkContents) {
     let mut share = Share { stripe: parity.stripe(number), spans: SmallVec::new(), bytes: 0 };
     let mut new = ChunkContents::new();
     let first = number * parity.stripe_bytes();
@@ -494,7 +510,7 @@ fn spans_and_contents(parity: &Parity, number: u64, patches: &[Patch]) -> (Share
         let mut start = 0;
         for span in spans(parity.chunk_bytes(), patch.at - first..patch.end() - first) {
             let end = start + length(&span.within);
-            let transfer = Transfer { role: Role::Data(span.data), within: span.within.clone() };
+            let transfer = ChunkTransfer { role: Role::Data(span.data), within: span.within.clone() };
             new.push((transfer, patch.block.slice(start..end)));
             share.spans.push(span);
             start = end;

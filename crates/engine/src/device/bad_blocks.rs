@@ -1,11 +1,13 @@
-//! What of a member must not be read, though the member goes on: its bad-block
-//! log, in memory.
+//! The bad-block log of a member, in memory: ranges that must not be read although
+//! the member stays in the array.
 //!
-//! A range comes in when the member could not be written there, or nobody could
-//! give what belongs there; it goes when a write of it succeeds. From the
-//! moment it is in, nobody reads it; the log on the member follows with the next
-//! round of superblocks ([`crate::device::Device::write_superblock`]), and who depends on it
-//! waits for that round. A range that went may stay in the log for a while, which is safe.
+//! A range is added when a write of it fails, or when its contents cannot be
+//! reconstructed. A successful write of the range removes it. A range in the list is not
+//! read from that moment on. The log on the member follows with the next round of
+//! superblocks ([`crate::device::Device::write_superblock`]), and a caller that depends
+//! on it waits for that round. A removed range may stay in the log for a while, which is safe.
+//!
+//! Does no I/O.
 //!
 //! Facts: md(4), "BAD BLOCK LIST"; `drivers/md/md.c` (`super_1_sync`, `rdev_set_badblocks`).
 
@@ -16,32 +18,32 @@ use format::units::{SECTOR_BYTES, Sectors};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
-/// The bad blocks of one member. Others name them by component bytes.
+/// The bad blocks of one member. Callers name them by component bytes.
 pub(crate) struct BadBlocks {
-    /// Of the member's bytes, as in its log; what lies outside of the data is kept.
+    /// In bytes of the member, as in its log. Ranges outside of the data are preserved.
     ranges: RefCell<Ranges>,
     data_at: u64,
-    /// Where they are kept; a member without a log cannot have any.
+    /// The position of the log; a member without a log cannot have bad blocks.
     place: Option<BadBlockPlace>,
     changes: Cell<u64>,
-    /// As many of the changes as the log on the member has.
+    /// The number of changes that the log on the member includes.
     saved: Cell<u64>,
 }
 
-/// A log to be written, and how new it is.
+/// A log to be written, and the number of changes that it includes.
 pub(crate) struct LogImage {
     pub(crate) bytes: Vec<u8>,
     changes: u64,
 }
 
 impl BadBlocks {
-    /// What the log of a member holds, whose data begins at `data_at`.
+    /// The bad blocks in the log of a member whose data begins at `data_at`.
     pub(crate) fn new(place: Option<BadBlockPlace>, data_at: u64, ranges: Vec<Range<u64>>) -> Self {
         let ranges = RefCell::new(Ranges::of(ranges));
         Self { ranges, data_at, place, changes: Cell::new(0), saved: Cell::new(0) }
     }
 
-    /// Whether the log has anything to say.
+    /// Whether the log has any entry.
     pub(crate) fn is_log_in_use(&self) -> bool {
         !self.ranges.borrow().is_empty()
     }
@@ -60,12 +62,12 @@ impl BadBlocks {
         self.ranges.borrow().touches(&self.on_member(range))
     }
 
-    /// How many bytes must not be read.
+    /// The number of bytes that must not be read.
     pub(crate) fn bytes(&self) -> u64 {
         self.ranges().bytes()
     }
 
-    /// What must not be read.
+    /// The ranges that must not be read.
     pub(crate) fn ranges(&self) -> Ranges {
         let ranges = self.ranges.borrow();
         let of_data =
@@ -73,7 +75,7 @@ impl BadBlocks {
         Ranges::of(of_data)
     }
 
-    /// Adds `range`, in whole sectors; false, with nothing changed, when the log has no room for it.
+    /// Adds `range`, in whole sectors; false, with nothing changed, when the log is full.
     pub(crate) fn add(&self, range: &Range<u64>) -> bool {
         let mut more = self.ranges.borrow().clone();
         let range = self.on_member(range);
@@ -86,8 +88,8 @@ impl BadBlocks {
         fits
     }
 
-    /// `range` was written; true when some of it was bad and is not any more. (It stays bad where
-    /// the log has no room for what is left on both sides of it.)
+    /// Removes `range` after a write of it; true when any of it was bad and is good now. (It stays bad if
+    /// the removal splits a range in two and the log is full.)
     pub(crate) fn written(&self, range: &Range<u64>) -> bool {
         if !self.touches(range) {
             return false;
@@ -102,26 +104,27 @@ impl BadBlocks {
         fits
     }
 
-    /// The log has another place now, where nothing of it is yet.
+    /// The log was moved, and must be written at its new position.
     pub(crate) fn move_log(&self) {
         self.changes.set(self.changes.get() + 1);
     }
 
-    /// The log as it is to be, when the one on the member is older.
+    /// The present log, if the one on the member is older.
     pub(crate) fn unsaved(&self) -> Option<LogImage> {
         let changes = self.changes.get();
         let place = self.place.filter(|_| changes != self.saved.get())?;
-        let bytes = encoded(&self.ranges.borrow(), place).expect("a change that does not fit is refused");
+        let bytes =
+            encoded(&self.ranges.borrow(), place).expect("`add` and `written` refuse a change that does not fit");
         Some(LogImage { bytes, changes })
     }
 
-    /// The member has a log on stable storage.
+    /// `log` is on the member's stable storage.
     pub(crate) fn saved(&self, log: &LogImage) {
         self.saved.set(log.changes);
     }
 }
 
-/// As many entries as fit the log, or none.
+/// The encoded log; `None` when the ranges do not fit.
 fn encoded(ranges: &Ranges, place: BadBlockPlace) -> Option<Vec<u8>> {
     let sectors = |bytes| Sectors(bytes / SECTOR_BYTES);
     let bad =
@@ -138,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_log_is_refused_and_changes_nothing() {
+    fn a_range_that_does_not_fit_the_log_is_refused_and_changes_nothing() {
         assert!(!BadBlocks::new(None, 0, Vec::new()).add(&(0..512)));
         let bad = BadBlocks::new(log(1), 4096, Vec::new());
         for entry in 0..64 {
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_count_from_the_members_start_and_those_outside_of_the_data_stay() {
+    fn entries_count_from_the_members_start_and_those_outside_of_the_data_are_preserved() {
         let bad = BadBlocks::new(log(8), 8192, vec![512..1024, 8192..8704]);
         assert!(bad.touches(&(0..1)) && !bad.touches(&(512..8192)) && bad.bytes() == 512);
         assert!(bad.add(&(1024..1536)) && bad.written(&(0..512)));
@@ -161,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_unsaved_until_the_one_that_was_written_is_the_newest() {
+    fn the_log_is_unsaved_until_its_newest_version_is_written() {
         let bad = BadBlocks::new(log(8), 0, Vec::new());
         assert!(bad.unsaved().is_none() && !bad.written(&(0..4096)));
         assert!(bad.add(&(100..700)) && bad.touches(&(1023..1024)));
         let first = bad.unsaved().expect("a range was added");
         assert!(bad.written(&(512..4096)) && bad.bytes() == 512);
         bad.saved(&first);
-        let second = bad.unsaved().expect("a range went meanwhile");
+        let second = bad.unsaved().expect("a range was removed meanwhile");
         bad.saved(&second);
         assert!(bad.unsaved().is_none());
     }

@@ -1,34 +1,34 @@
-//! Places of a member whose error was counted already, so that each counts once however often it is looked at: a read that
-//! fails is tried again in parts, by a sweep and by healing.
+//! Ranges of a member whose error has been counted. Each error counts once, although sweeps and read repair retry a
+//! failed read in parts.
 //!
-//! Pure. A place counts anew after it was written. Places are forgotten where there are very many of them.
+//! Pure. A range counts again after it was written. The list is cleared when it grows too long.
 
 use crate::base::range_set::Ranges;
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Places that are kept apart, at the most: a few MiB of memory for a member that is wrong all over.
-const PLACES_MAX: usize = 1 << 16;
+/// The most ranges kept: a few MiB of memory for a member with errors everywhere.
+const RANGES_MAX: usize = 1 << 16;
 
-/// See the module.
+/// The counted ranges; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Counted(RefCell<Ranges>);
 
 impl Counted {
-    /// True when a part of `range` was not counted yet; it is from here on.
+    /// Marks `range` as counted; true when a part of it was not counted before.
     pub(crate) fn add(&self, range: Range<u64>) -> bool {
-        let mut places = self.0.borrow_mut();
-        if places.covers(&range) {
+        let mut ranges = self.0.borrow_mut();
+        if ranges.covers(&range) {
             return false;
         }
-        if places.count() >= PLACES_MAX {
-            *places = Ranges::default();
+        if ranges.count() >= RANGES_MAX {
+            *ranges = Ranges::default();
         }
-        places.add(range);
+        ranges.add(range);
         true
     }
 
-    /// What was there is not any more.
+    /// After a write of `range`: its errors count again.
     pub(crate) fn written(&self, range: &Range<u64>) {
         if !self.0.borrow().is_empty() {
             self.0.borrow_mut().remove(range);
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_counts_once_until_it_is_written() {
+    fn a_range_counts_once_until_it_is_written() {
         let counted = Counted::default();
         assert!(counted.add(0..4096));
         assert!(!counted.add(0..4096) && !counted.add(512..1024));

@@ -1,11 +1,15 @@
-//! A member in an array: the thing behind the seam, with its superblock, its
+//! A member in an array: the device behind the seam, with its superblock, its
 //! state and its counters.
 //!
-//! Positions here are component positions; this is the one place that adds a
-//! member's `data_offset`.
+//! Positions here are component positions; only this module adds a member's
+//! `data_offset`. It decides nothing about the array: an error is counted and
+//! returned, and the caller decides whether the member is ejected.
+//!
+//! Facts: md(4) and mdadm, for the names of the states.
 
 pub(crate) mod bad_blocks;
 pub(crate) mod checksums;
+pub(crate) mod context;
 pub(crate) mod counted;
 pub(crate) mod owed;
 pub(crate) mod read_errors;
@@ -14,11 +18,12 @@ pub(crate) mod timeout;
 use crate::base::buffer::{Block, Buffer};
 use crate::base::range_set::Ranges;
 use crate::device::bad_blocks::BadBlocks;
-use crate::device::checksums::{Checksums, Contents};
+use crate::device::checksums::{Checksums, WrittenChecksums};
+use crate::device::context::DeviceContext;
 use crate::device::counted::Counted;
 use crate::device::owed::Owed;
 use crate::device::read_errors::ReadErrors;
-use crate::device::timeout::{Surroundings, UnderWay};
+use crate::device::timeout::PendingOperations;
 use crate::seam::bytes::write_bytes;
 use crate::seam::member::{Member, MemberError, MemberErrorKind, Operation};
 use crate::seam::observe::{Watched, Why};
@@ -31,19 +36,19 @@ use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 
-/// How a device takes part, as md(4) and mdadm name it.
+/// The state of a device, by the names of md(4) and mdadm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeviceState {
-    /// Active, all its data current.
+    /// Active, and all its data is current.
     InSync,
-    /// Active, but current only up to its recovery offset: written to everywhere.
+    /// Active: written everywhere, but current only up to its recovery offset.
     Recovering {
         /// Component bytes below this are current.
         current: u64,
     },
-    /// Waiting to take a slot.
+    /// Without a slot, ready to take one.
     Spare,
-    /// Thrown out, by an error or by hand.
+    /// Ejected, by an error or by request.
     Faulty,
 }
 
@@ -64,62 +69,62 @@ pub(crate) fn count(counter: &Cell<u64>, more: u64) {
 pub(crate) struct Device<M> {
     pub(crate) name: String,
     pub(crate) member: Watched<M>,
-    /// As last read or written; the fields that all members share are kept in
-    /// the array's own record and put in when it is written.
+    /// The superblock as last read or written. The array's record holds the fields that all members
+    /// share; they are filled in when the superblock is written.
     pub(crate) superblock: RefCell<Superblock>,
-    /// The superblock's whole place as it stands on the member, so that
-    /// writing in larger blocks keeps what lies behind it.
+    /// The superblock's whole area as it is on the member, so that writes of
+    /// whole logical blocks preserve the bytes behind the superblock.
     pub(crate) place: RefCell<Box<[u8]>>,
     pub(crate) state: Cell<DeviceState>,
-    /// Of a spare that was away: the slot it had.
-    pub(crate) returns_to: Cell<Option<Return>>,
+    /// The slot that a returning spare had before it was missing.
+    pub(crate) former_slot: Cell<Option<FormerSlot>>,
     pub(crate) data_at: u64,
     /// Component ranges that are never read.
     pub(crate) bad: BadBlocks,
-    /// What was to be written, and found no room.
+    /// Data that the member had no space for.
     pub(crate) owed: Owed,
     pub(crate) is_redundant: bool,
-    /// Component ranges whose reads failed, for whoever heals.
+    /// Component ranges whose reads failed, for read repair.
     pub(crate) unread: RefCell<Ranges>,
     pub(crate) read_errors: ReadErrors,
     /// Component ranges whose read errors are counted.
     failed_reads: Counted,
-    /// Bytes that could not be read, or were wrong, and that healing wrote anew since the array was assembled.
-    pub(crate) healed_bytes: Cell<u64>,
-    /// A check got no answer here in time: the first byte that it asked for.
+    /// Unreadable or wrong bytes that read repair has rewritten since the array was assembled.
+    pub(crate) rewritten_bytes: Cell<u64>,
+    /// The first byte of a check's read that timed out here.
     pub(crate) unanswered: Cell<Option<ComponentByte>>,
-    /// It did not answer in time, and has not answered since.
+    /// An operation has timed out, and the member has not answered since.
     pub(crate) is_silent: Cell<bool>,
-    /// Its last read failed, and not for a fault of the medium: it may have everything, and be back.
+    /// The last read failed, but not by a medium error: the member may come back with all its data.
     pub(crate) is_away: Cell<bool>,
-    pub(crate) under_way: UnderWay,
-    /// Who is to take its place, and gets everything that it gets.
+    pub(crate) pending: PendingOperations,
+    /// The device that is to replace this one; it receives every write too.
     pub(crate) successor: RefCell<Option<Rc<Device<M>>>>,
-    /// Of a successor: why it does not hold everything that it should.
+    /// The error that makes a successor incomplete.
     pub(crate) failure: RefCell<Option<MemberError>>,
-    /// Its successor is taking its place: the superblocks know it no more, writes still do.
+    /// The successor is taking over: superblocks no longer list this member, but it still receives writes.
     pub(crate) is_leaving: Cell<bool>,
-    /// Whoever was to take its place may have been told so, and failed: it is told last that this is off, so that it is not alone
-    /// in contradicting him.
+    /// The successor has failed, and its superblock may already say that it took over. This member's superblock is
+    /// written last, so that it is never the only one to contradict the successor's.
     pub(crate) is_contradicted: Cell<bool>,
-    /// It was given a slot or has become current, and its superblock does not say so yet.
-    pub(crate) is_untold: Cell<bool>,
-    /// It was stale and taken by force: until a resync it is read only where no other copy is.
+    /// The superblock does not say yet that the member has a slot, or that it is in sync.
+    pub(crate) is_superblock_stale: Cell<bool>,
+    /// The member was stale and was assembled by force. Until the resync it is read only where no other copy exists.
     pub(crate) is_forced: Cell<bool>,
-    /// The last recovery began with it as a target.
+    /// The last recovery began with this member as a target.
     pub(crate) in_recovery: Cell<bool>,
-    pub(crate) surroundings: Rc<Surroundings>,
-    /// Whether a discard leaves zeros: its promise, until it turns out that it cannot.
+    pub(crate) context: Rc<DeviceContext>,
+    /// Whether a discard leaves zeros: true if the member says so, until it refuses a discard.
     pub(crate) discards_to_zeros: Cell<bool>,
-    /// Checksums of its blocks, where they are kept.
+    /// The checksums of the member's blocks, if it has any.
     pub(crate) checksums: OnceCell<Checksums>,
     pub(crate) in_flight: Cell<u32>,
-    /// The component's byte behind the last transfer that was begun: where a disk's arm is.
+    /// The component's byte behind the last begun transfer, where a disk's head is.
     pub(crate) head: Cell<u64>,
     pub(crate) counters: Counters,
 }
 
-/// Counts an operation while it lives.
+/// One operation in flight; dropping this ends the count.
 struct InFlight<'a>(&'a Cell<u32>);
 
 impl<'a> InFlight<'a> {
@@ -143,7 +148,7 @@ impl<M: Member> Device<M> {
         place: Box<[u8]>,
         state: DeviceState,
         bad: Vec<Range<u64>>,
-        surroundings: Rc<Surroundings>,
+        context: Rc<DeviceContext>,
     ) -> Self {
         debug_assert_eq!(place.len() as u64 % 512, 0);
         let limits = member.limits();
@@ -158,23 +163,23 @@ impl<M: Member> Device<M> {
             unread: RefCell::default(),
             read_errors: ReadErrors::default(),
             failed_reads: Counted::default(),
-            healed_bytes: Cell::new(0),
+            rewritten_bytes: Cell::new(0),
             unanswered: Cell::new(None),
             is_silent: Cell::new(false),
             is_away: Cell::new(false),
-            under_way: UnderWay::default(),
+            pending: PendingOperations::default(),
             successor: RefCell::default(),
             failure: RefCell::default(),
             is_leaving: Cell::new(false),
             is_contradicted: Cell::new(false),
-            is_untold: Cell::new(false),
+            is_superblock_stale: Cell::new(false),
             is_forced: Cell::new(false),
             in_recovery: Cell::new(false),
-            surroundings,
+            context,
             superblock: RefCell::new(superblock),
             place: RefCell::new(place),
             state: Cell::new(state),
-            returns_to: Cell::new(None),
+            former_slot: Cell::new(None),
             discards_to_zeros,
             checksums: OnceCell::new(),
             in_flight: Cell::new(0),
@@ -188,7 +193,7 @@ impl<M: Member> Device<M> {
         matches!(self.state.get(), DeviceState::InSync | DeviceState::Recovering { .. })
     }
 
-    /// Whether what it holds in `range` is current and can be had.
+    /// Whether the contents of `range` are current and can be read.
     pub(crate) fn is_readable(&self, range: Range<u64>) -> bool {
         let current = match self.state.get() {
             DeviceState::InSync => true,
@@ -200,7 +205,7 @@ impl<M: Member> Device<M> {
         current && !self.is_silent.get() && !self.bad.touches(&range)
     }
 
-    /// Whether it has yet to be recovered somewhere below `end`.
+    /// Whether any byte below `end` is still to be recovered.
     pub(crate) fn is_recovering(&self, end: u64) -> bool {
         matches!(self.state.get(), DeviceState::Recovering { current } if current < end)
     }
@@ -210,50 +215,51 @@ impl<M: Member> Device<M> {
         self.state.get() == DeviceState::InSync && self.bad.is_empty() && !self.is_silent.get()
     }
 
-    /// Counts an error of the member; the first is a line of the log. Blocks that are not what their
-    /// checksums say are counted apart, each once ([`Device::corrupt_blocks`]).
+    /// Counts an error of the member, and logs the first. Checksum mismatches are counted
+    /// separately, each block once ([`Device::corrupt_blocks`]).
     pub(crate) fn note(&self, result: &Result<(), MemberError>) {
         let Err(error) = result else { return };
-        // A wrong block is counted apart, and want of room is no fault of the member: the caller is told.
+        // Lack of space is no fault of the member; the caller gets the error.
         if matches!(error.kind, MemberErrorKind::Corrupt | MemberErrorKind::NoSpace) {
             return;
         }
         count(&self.counters.errors, 1);
         if self.counters.errors.get() == 1 {
-            tracing::warn!("{}: {error}; further errors of it are counted in its status", self.name);
+            tracing::warn!("{}: {error}; its status counts further errors", self.name);
         }
     }
 
-    /// As [`Device::note`], of a read. A sweep, or healing, that looks again at a place whose error was counted counts nothing.
+    /// As [`Device::note`], of a read. A sweep or read repair that reads a range again whose error was counted does not
+    /// count it again.
     fn note_read(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>, why: Why) {
         let Err(error) = result else { return };
-        let is_news = !error.is_of_medium() || self.failed_reads.add(at.0..at.0 + bytes);
+        let is_news = !error.is_medium_error() || self.failed_reads.add(at.0..at.0 + bytes);
         if is_news || why != Why::Sweep {
             self.note(result);
         }
     }
 
-    /// What could not be read is to be healed.
+    /// Queues a failed read for read repair.
     pub(crate) fn note_unread(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
         if let Err(error) = result {
-            self.is_away.set(!error.is_of_medium());
+            self.is_away.set(!error.is_medium_error());
             self.unread.borrow_mut().add(at.0..at.0 + bytes);
-            self.surroundings.hurt.raise();
+            self.context.read_error_pending.raise();
         }
     }
 
-    /// What was bad and could be written is good again, and what was owed is paid.
+    /// After a successful write the range's bad blocks are good again, and it owes nothing there.
     pub(crate) fn note_written(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
         if result.is_ok() {
             self.failed_reads.written(&(at.0..at.0 + bytes));
             self.note_paid(&(at.0..at.0 + bytes));
         }
         if result.is_ok() && !self.bad.is_empty() && self.bad.written(&(at.0..at.0 + bytes)) {
-            self.surroundings.hurt.raise();
+            self.context.read_error_pending.raise();
         }
     }
 
-    /// md's flag for a member that is not to be read from while another can be; it heeds it at level 1 alone.
+    /// Whether reads prefer other members: md's write-mostly flag, which md honours at level 1 only.
     pub(crate) fn is_write_mostly(&self) -> bool {
         let superblock = self.superblock.borrow();
         superblock.level == Level::Raid1 && superblock.device_flags.contains(DeviceFlags::WRITE_MOSTLY)
@@ -280,27 +286,28 @@ impl<M: Member> Device<M> {
         }
     }
 
-    /// As [`Device::read`], after [`Device::read_now`].
+    /// As [`Device::read`], after [`Device::read_now`] returned `None`.
     pub(crate) async fn read_later(
         &self,
         at: ComponentByte,
         mut into: Buffer,
         why: Why,
     ) -> (Result<(), MemberError>, Buffer) {
-        let (checksums, bytes) = (self.judge(why), into.len() as u64);
-        // As [`Device::read_judged`], in place: the way of most reads.
+        let (checksums, bytes) = (self.verifier(why), into.len() as u64);
+        // [`Device::read_against`], inlined for speed.
         let rewrites = Checksums::expect(checksums, &mut into);
         let (mut result, mut into) = self.read_bare(at, into, why).await;
         if let Some(checksums) = Checksums::against(checksums, at, &result, &into) {
-            (result, into) = Box::pin(self.settle(checksums, at, into, rewrites, why)).await;
+            (result, into) = Box::pin(self.verify_again(checksums, at, into, rewrites, why)).await;
         }
         self.note_unread(at, bytes, &result);
         (result, into)
     }
 
-    /// As [`Device::read`], without waiting: `None` where that cannot be, or where the checksums may have something against it.
+    /// As [`Device::read`], without waiting: `None` where the member cannot, or where the checksums do not confirm
+    /// the data.
     pub(crate) fn read_now(&self, at: ComponentByte, into: &mut Buffer, why: Why) -> Option<Result<(), MemberError>> {
-        let (checksums, bytes) = (self.judge(why), into.len() as u64);
+        let (checksums, bytes) = (self.verifier(why), into.len() as u64);
         if self.owed.touches(&(at.0..at.0 + bytes)) {
             return None;
         }
@@ -317,14 +324,14 @@ impl<M: Member> Device<M> {
         Some(result)
     }
 
-    /// Whether [`Device::lend`] gives anything, as a rule.
+    /// Whether [`Device::lend`] usually succeeds.
     pub(crate) fn is_in_place(&self) -> bool {
-        self.judge(Why::Data).is_none() && self.member.is_in_place()
+        self.verifier(Why::Data).is_none() && self.member.is_in_place()
     }
 
-    /// What it holds there, in place: `None` where that cannot be, or checksums are asked.
+    /// The member's contents, in place: `None` where the member cannot, or where checksums must be verified.
     pub(crate) fn lend(&self, at: ComponentByte, bytes: u64) -> Option<Ref<'_, [u8]>> {
-        if self.judge(Why::Data).is_some() || self.owed.touches(&(at.0..at.0 + bytes)) {
+        if self.verifier(Why::Data).is_some() || self.owed.touches(&(at.0..at.0 + bytes)) {
             return None;
         }
         let result = self.member.lend(self.absolute(at), bytes)?;
@@ -342,15 +349,15 @@ impl<M: Member> Device<M> {
         }
     }
 
-    /// As [`Device::read`], held against its checksums whatever the setting.
-    pub(crate) async fn read_surely(
+    /// As [`Device::read`], and verifies the checksums regardless of the setting.
+    pub(crate) async fn read_verified(
         &self,
         at: ComponentByte,
         into: Buffer,
         why: Why,
     ) -> (Result<(), MemberError>, Buffer) {
         let bytes = into.len() as u64;
-        let (result, into) = self.read_verified(at, into, why).await;
+        let (result, into) = self.read_verified_unqueued(at, into, why).await;
         self.note_unread(at, bytes, &result);
         (result, into)
     }
@@ -365,7 +372,8 @@ impl<M: Member> Device<M> {
         let (place, bytes) = (self.absolute(at), into.len());
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes as u64);
-        match self.bounded(Operation::Read, (place, bytes as u64), pin!(self.member.read(place, into, why))).await {
+        match self.with_timeout(Operation::Read, (place, bytes as u64), pin!(self.member.read(place, into, why))).await
+        {
             Ok((result, mut into)) => {
                 let result = if self.owed.is_empty() { result } else { self.with_owed(at, result, &mut into) };
                 self.note_read(at, bytes as u64, &result, why);
@@ -374,12 +382,12 @@ impl<M: Member> Device<M> {
             Err(error) => {
                 let result = Err(error);
                 self.note_read(at, bytes as u64, &result, why);
-                (result, self.surroundings.pool.take(bytes))
+                (result, self.context.pool.take(bytes))
             }
         }
     }
 
-    /// Fills the buffers one behind the other, as one transfer.
+    /// Fills the buffers in order, as one transfer.
     pub(crate) async fn read_vectored(
         &self,
         at: ComponentByte,
@@ -392,7 +400,7 @@ impl<M: Member> Device<M> {
             return (result, into);
         }
         let bytes = into.iter().map(|buffer| buffer.len() as u64).sum();
-        let (result, into) = self.read_vectored_judged(self.judge(why), at, into, why).await;
+        let (result, into) = self.read_vectored_against(self.verifier(why), at, into, why).await;
         self.note_unread(at, bytes, &result);
         (result, into)
     }
@@ -408,7 +416,10 @@ impl<M: Member> Device<M> {
         let (place, bytes) = (self.absolute(at), lengths.iter().sum::<usize>() as u64);
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes);
-        match self.bounded(Operation::Read, (place, bytes), pin!(self.member.read_vectored(place, into, why))).await {
+        match self
+            .with_timeout(Operation::Read, (place, bytes), pin!(self.member.read_vectored(place, into, why)))
+            .await
+        {
             Ok((mut result, mut into)) => {
                 if !self.owed.is_empty() {
                     let mut at = at.0;
@@ -423,12 +434,12 @@ impl<M: Member> Device<M> {
             Err(error) => {
                 let result = Err(error);
                 self.note_read(at, bytes, &result, why);
-                (result, lengths.iter().map(|&bytes| self.surroundings.pool.take(bytes)).collect())
+                (result, lengths.iter().map(|&bytes| self.context.pool.take(bytes)).collect())
             }
         }
     }
 
-    /// Writes the blocks one behind the other, as one transfer; and to a successor.
+    /// Writes the blocks in order, as one transfer, to this member and its successor.
     pub(crate) async fn write(
         &self,
         at: ComponentByte,
@@ -455,8 +466,8 @@ impl<M: Member> Device<M> {
         }
     }
 
-    /// As [`Device::write_one`], without waiting: `None`, with nothing done, where that cannot be, checksums are kept, or a
-    /// successor is to have it too.
+    /// As [`Device::write_one`], without waiting: `None`, with nothing done, where the member cannot, where it has
+    /// checksums, or where it has a successor.
     pub(crate) fn write_now(&self, at: ComponentByte, from: &Block) -> Option<Result<(), MemberError>> {
         if self.checksums.get().is_some() || self.successor.borrow().is_some() {
             return None;
@@ -471,8 +482,8 @@ impl<M: Member> Device<M> {
         Some(result)
     }
 
-    /// As [`Device::write_one`], on trial: what is a bad block stays one until [`Device::note_written`] is told that it was
-    /// read back.
+    /// As [`Device::write_one`], but bad blocks stay bad until the caller has read the data back and calls
+    /// [`Device::note_written`].
     pub(crate) async fn write_on_trial(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
         let (copy, owed) = (from.clone(), self.may_owe().then(|| from.clone()));
         let other = async move |successor: &Device<M>| successor.write_one_own(at, copy, why).await;
@@ -501,7 +512,7 @@ impl<M: Member> Device<M> {
         let bytes = from.len() as u64;
         match self.sums_of(std::slice::from_ref(&from)) {
             None => self.write_one_bare(at, from, why).await,
-            // Boxed, here and below, so that transfers without checksums stay small.
+            // Boxed, here and below, so that the futures of transfers without checksums stay small.
             Some((checksums, sums)) => {
                 Box::pin(self.keeping(checksums, at, bytes, sums, self.write_one_bare(at, from, why))).await
             }
@@ -514,12 +525,12 @@ impl<M: Member> Device<M> {
         count(&self.counters.writes, 1);
         count(&self.counters.written_bytes, bytes);
         let result =
-            self.bounded(Operation::Write, (at, bytes), pin!(self.member.write(at, from, why))).await.flatten();
+            self.with_timeout(Operation::Write, (at, bytes), pin!(self.member.write(at, from, why))).await.flatten();
         self.note(&result);
         result
     }
 
-    /// As [`Device::write`], to this member alone.
+    /// As [`Device::write`], without the successor.
     pub(crate) async fn write_own(&self, at: ComponentByte, mut from: Vec<Block>, why: Why) -> Result<(), MemberError> {
         if from.len() == 1 {
             return self.write_one_own(at, from.remove(0), why).await;
@@ -543,30 +554,30 @@ impl<M: Member> Device<M> {
         count(&self.counters.writes, 1);
         count(&self.counters.written_bytes, bytes);
         let result = self
-            .bounded(Operation::Write, (at, bytes), pin!(self.member.write_vectored(at, from, why)))
+            .with_timeout(Operation::Write, (at, bytes), pin!(self.member.write_vectored(at, from, why)))
             .await
             .flatten();
         self.note(&result);
         result
     }
 
-    /// The range's contents no longer matter; a successor has zeros there.
+    /// Discards the range, and zeroes it on a successor.
     pub(crate) async fn discard(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
         let other = async move |successor: &Device<M>| successor.zero_own(at, bytes).await;
         self.with_successor(self.discard_own(at, bytes), other).await
     }
 
-    /// Where checksums are kept, the member promises zeros.
+    /// The caller ensures that a member with checksums discards to zeros.
     async fn discard_own(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
         let place = (self.absolute(at), bytes);
         let discard = async {
-            self.bounded(Operation::Discard, place, pin!(self.member.discard(place.0, bytes, Why::Data)))
+            self.with_timeout(Operation::Discard, place, pin!(self.member.discard(place.0, bytes, Why::Data)))
                 .await
                 .flatten()
         };
         let result = match self.checksums.get() {
             None => discard.await,
-            Some(checksums) => self.keeping(checksums, at, bytes, Contents::Zeros, discard).await,
+            Some(checksums) => self.keeping(checksums, at, bytes, WrittenChecksums::Zeros, discard).await,
         };
         if result.is_ok() {
             self.note_paid(&(at.0..at.0 + bytes));
@@ -575,7 +586,7 @@ impl<M: Member> Device<M> {
         result
     }
 
-    /// The range reads as zeros afterwards, also of a successor.
+    /// Zeroes the range, also on a successor.
     pub(crate) async fn write_zeroes(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
         let other = async move |successor: &Device<M>| successor.zero_own(at, bytes).await;
         self.with_successor(self.write_zeroes_own(at, bytes), other).await
@@ -584,26 +595,26 @@ impl<M: Member> Device<M> {
     pub(crate) async fn write_zeroes_own(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
         let place = (self.absolute(at), bytes);
         let zero = async {
-            self.bounded(Operation::WriteZeroes, place, pin!(self.member.write_zeroes(place.0, bytes, Why::Data)))
+            self.with_timeout(Operation::WriteZeroes, place, pin!(self.member.write_zeroes(place.0, bytes, Why::Data)))
                 .await
                 .flatten()
         };
         let result = match self.checksums.get() {
             None => zero.await,
-            Some(checksums) => self.keeping(checksums, at, bytes, Contents::Zeros, zero).await,
+            Some(checksums) => self.keeping(checksums, at, bytes, WrittenChecksums::Zeros, zero).await,
         };
         self.note_written(at, bytes, &result);
         self.note_zeros_owed(at, bytes, &result);
         result
     }
 
-    /// Every write that completed before this call is on stable storage after it.
+    /// Puts every write that completed before this call on stable storage.
     pub(crate) async fn flush(&self, why: Why) -> Result<(), MemberError> {
-        self.bounded(Operation::Flush, (MemberByte(0), 0), pin!(self.member.flush(why))).await.flatten()
+        self.with_timeout(Operation::Flush, (MemberByte(0), 0), pin!(self.member.flush(why))).await.flatten()
     }
 
-    /// Puts `superblock` in its place, in whole logical blocks, and on stable storage; before
-    /// it the bad-block log, if that has changed: so it is there when the superblock calls it in use.
+    /// Writes `superblock`, in whole logical blocks, and flushes. A changed bad-block log is
+    /// written first, so that it is on the member before the superblock says that it is in use.
     pub(crate) async fn write_superblock(
         &self,
         mut superblock: Superblock,
@@ -612,7 +623,7 @@ impl<M: Member> Device<M> {
         superblock.bad_blocks =
             superblock.bad_blocks.map(|log| BadBlockPlace { in_use: self.bad.is_log_in_use(), ..log });
         let place = (superblock.super_at(), PLACE_BYTES);
-        self.bounded(Operation::Write, place, pin!(self.put_superblock(superblock, pool))).await.flatten()
+        self.with_timeout(Operation::Write, place, pin!(self.put_superblock(superblock, pool))).await.flatten()
     }
 
     async fn put_superblock(
@@ -636,7 +647,7 @@ impl<M: Member> Device<M> {
         mutant!("superblock-flush-lost" => Ok(()), else self.member.flush(Why::Superblock).await)
     }
 
-    /// Flushed before: what is not called bad any more was written, and must not be lost behind that.
+    /// Flushes first: a range that leaves the log was rewritten, and that write must be stable before the log is.
     async fn write_log(&self, superblock: &Superblock, pool: &crate::base::buffer::Pool) -> Result<(), MemberError> {
         let (Some(log), Some(at)) = (self.bad.unsaved(), superblock.bad_blocks_at()) else { return Ok(()) };
         self.member.flush(Why::Superblock).await?;
@@ -647,17 +658,17 @@ impl<M: Member> Device<M> {
     }
 }
 
-/// Bytes to read at a superblock's place, which may be the member's last.
+/// Bytes to read at a superblock's position, which may be near the member's end.
 pub(crate) fn place_bytes(at: MemberByte, member_bytes: u64) -> usize {
     PLACE_BYTES.min(member_bytes.saturating_sub(at.0)) as usize
 }
 
-/// A slot that a device had before, and the events when it left it.
+/// A slot that a device had before, and its event count then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Return {
+pub(crate) struct FormerSlot {
     pub(crate) slot: Slot,
     pub(crate) events: u64,
 }
 
-/// Members that failed, and how.
+/// Failed members, and their errors.
 pub(crate) type Failures<M> = Vec<(Rc<Device<M>>, MemberError)>;

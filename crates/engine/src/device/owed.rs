@@ -1,19 +1,18 @@
-//! What members owe: data that was to be written to them and for which they had no room.
+//! Owed data: writes that a member had no space for, kept in memory until it has.
 //!
-//! A sparse file or thin device that is full refuses a write, and is no failed member: what it holds is right. But the other
-//! members may have their parts of the write, so copies differ and parity is wrong until this one has its own. So
-//! the bytes are kept here, over what the member holds, until it takes them:
+//! A full sparse file or thin device refuses a write. Such a member has not failed: the data that it holds is right.
+//! But the other members may have their parts of the write. Until this member has its own, copies differ and parity
+//! is wrong. So the member *owes* the bytes, and they are kept here as an overlay:
 //!
-//! * Whoever reads the member gets them. So copies and parity agree at any moment, whoever fails next.
-//! * The write that met it is answered with [`ArrayErrorKind::NoSpace`]. A later write of the same place replaces what
-//!   is owed, and settles it where it succeeds.
-//! * As long as anything is owed, the array stays marked dirty and no bit of its bitmap is cleared: after a crash the
-//!   resync makes up for it. Such an array is not stopped as clean.
-//! * It is tried again now and then ([`Array::keep_whole`]), and before a stop. What writeback has answered and a member
-//!   owes is not durable: a flush fails until it is paid.
-//! * Memory is bounded ([`OWED_MAX`]): beyond that writes are refused before they touch a member.
+//! * Reads of the member return the owed bytes. So copies and parity agree, whichever member fails next.
+//! * The write itself fails with [`ArrayErrorKind::NoSpace`]. A later successful write of the same range replaces the
+//!   owed bytes.
 //!
-//! Levels without redundancy owe nothing: each of their bytes is in one place, and a write that failed may be there in part.
+//! This module holds the overlay alone. [`crate::control::owed`] retries the writes, and [`crate::data`] limits their
+//! memory. Levels without redundancy owe nothing: each of their bytes has one position, and a failed write may be there
+//! in part.
+//!
+//! [`ArrayErrorKind::NoSpace`]: crate::ArrayErrorKind::NoSpace
 
 use crate::base::buffer::Block;
 use crate::device::Device;
@@ -24,10 +23,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What a piece costs beside its bytes, about.
+/// The approximate overhead of one piece.
 const PIECE_BYTES: u64 = 128;
 
-/// What is owed at a place: bytes, or so many zeros.
+/// The owed contents of a range: data, or a number of zeros.
 #[derive(Clone)]
 pub(crate) enum Content {
     Bytes(Block),
@@ -42,7 +41,7 @@ impl Content {
         }
     }
 
-    /// A part of it, counted from its start.
+    /// A part of the contents; `range` counts from their start.
     fn part(&self, range: Range<u64>) -> Self {
         match self {
             Self::Bytes(block) => Self::Bytes(block.slice(range.start as usize..range.end as usize)),
@@ -58,7 +57,7 @@ impl Content {
     }
 }
 
-/// What one member owes, by the component byte at which each piece begins; no two overlap.
+/// The data that one member owes: pieces that do not overlap, by the component byte at which each begins.
 #[derive(Default)]
 pub(crate) struct Owed {
     pieces: RefCell<BTreeMap<u64, Content>>,
@@ -70,17 +69,17 @@ impl Owed {
         self.cost.get() == 0
     }
 
-    /// How much is owed.
+    /// The number of owed bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.pieces.borrow().values().map(Content::len).sum()
     }
 
-    /// Memory that it takes.
+    /// The memory used.
     pub(crate) fn cost(&self) -> u64 {
         self.cost.get()
     }
 
-    /// `content` is owed at `at`, in place of what was owed there.
+    /// Adds `content` at `at`; it replaces what was owed there.
     pub(crate) fn put(&self, at: u64, content: Content) {
         if content.len() == 0 {
             return;
@@ -90,7 +89,7 @@ impl Owed {
         self.pieces.borrow_mut().insert(at, content);
     }
 
-    /// Nothing of `range` is owed any more; true when something was.
+    /// Removes `range`; true when any of it was owed.
     pub(crate) fn remove(&self, range: &Range<u64>) -> bool {
         if range.is_empty() {
             return false;
@@ -98,7 +97,7 @@ impl Owed {
         let mut pieces = self.pieces.borrow_mut();
         let touched: Vec<u64> = touched(&pieces, range).map(|(at, _)| at).collect();
         for at in &touched {
-            let content = pieces.remove(at).expect("it was found there");
+            let content = pieces.remove(at).expect("`touched` lists existing pieces");
             self.cost.set(self.cost.get() - content.cost());
             let (start, end) = (*at, at + content.len());
             for rest in [start..range.start.min(end), range.end.max(start)..end] {
@@ -127,7 +126,7 @@ impl Owed {
         self.parts(range).iter().map(|(_, content)| content.len()).sum::<u64>() == range.end - range.start
     }
 
-    /// What is owed of `range`.
+    /// The owed parts of `range`.
     pub(crate) fn parts(&self, range: &Range<u64>) -> Vec<(u64, Content)> {
         let pieces = self.pieces.borrow();
         let part = |(at, content): (u64, &Content)| {
@@ -137,14 +136,14 @@ impl Owed {
         touched(&pieces, range).map(part).collect()
     }
 
-    /// The first part that is owed from `at` on.
+    /// The first owed range from `at` on.
     pub(crate) fn next(&self, at: u64) -> Option<Range<u64>> {
         let pieces = self.pieces.borrow();
         let (start, content) = touched(&pieces, &(at..u64::MAX)).next()?;
         Some(start.max(at)..start + content.len())
     }
 
-    /// Puts what is owed over what was read at `at`.
+    /// Overlays the owed bytes on data read at `at`.
     fn cover(&self, at: u64, read: &mut [u8]) {
         for (start, content) in self.parts(&(at..at + read.len() as u64)) {
             let place = (start - at) as usize..(start - at + content.len()) as usize;
@@ -156,7 +155,7 @@ impl Owed {
     }
 }
 
-/// Pieces that have a byte in `range`, in ascending order.
+/// The pieces that overlap `range`, in ascending order.
 fn touched<'a>(
     pieces: &'a BTreeMap<u64, Content>,
     range: &Range<u64>,
@@ -167,30 +166,30 @@ fn touched<'a>(
 }
 
 impl<M: Member> Device<M> {
-    /// Whether a write that finds no room is to be kept in mind.
+    /// Whether a write without space is kept as owed.
     pub(crate) fn may_owe(&self) -> bool {
         self.is_redundant
     }
 
-    /// Levels of which every byte can be had twice, as md sees it.
+    /// Whether `level` has redundancy, as md defines it.
     pub(crate) fn is_of_redundant(level: Level) -> bool {
         !matches!(level, Level::Linear | Level::Raid0)
     }
 
-    /// Takes note of a write of `blocks` that ended so.
+    /// After a write of `blocks` that ended with `result`: keeps them if the member had no space.
     pub(crate) fn note_owed(&self, at: ComponentByte, blocks: &[Block], result: &Result<(), MemberError>) {
         if !result.as_ref().is_err_and(|error| error.kind == MemberErrorKind::NoSpace) || !self.may_owe() {
             return;
         }
         let mut at = at.0;
         for block in blocks {
-            // A copy: a slice would keep all of its request's memory.
-            self.owe(at, Content::Bytes(self.surroundings.pool.copy_of(block)));
+            // A copy, because a slice would hold the memory of the whole request.
+            self.owe(at, Content::Bytes(self.context.pool.copy_of(block)));
             at += block.len() as u64;
         }
     }
 
-    /// The same of zeros.
+    /// As [`Device::note_owed`], of zeros.
     pub(crate) fn note_zeros_owed(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
         if result.as_ref().is_err_and(|error| error.kind == MemberErrorKind::NoSpace) && self.may_owe() {
             self.owe(at.0, Content::Zeros(bytes));
@@ -199,26 +198,23 @@ impl<M: Member> Device<M> {
 
     fn owe(&self, at: u64, content: Content) {
         if self.owed.is_empty() {
-            tracing::warn!(
-                "{}: no room for what is written to it; it is kept in memory, and written when there is room",
-                self.name
-            );
+            tracing::warn!("{}: no space for written data; it stays in memory until the member has space", self.name);
         }
         if !mutant!("owed-forgotten") {
             self.owed.put(at, content);
         }
-        self.surroundings.owing.raise();
+        self.context.owed_changed.raise();
     }
 
-    /// A write of `range` succeeded.
+    /// After a successful write of `range`: nothing of it is owed any more.
     pub(crate) fn note_paid(&self, range: &Range<u64>) {
         if !self.owed.is_empty() && self.owed.remove(range) && self.owed.is_empty() {
-            tracing::warn!("{}: there is room again, and it owes nothing any more", self.name);
-            self.surroundings.owing.raise();
+            tracing::warn!("{}: space is available again, and all owed data is written", self.name);
+            self.context.owed_changed.raise();
         }
     }
 
-    /// What a read gives that ended so: with what is owed on top. What is owed wholly needs no medium.
+    /// The result of a read, with the owed bytes overlaid. A failed read succeeds if all of its range is owed.
     pub(crate) fn with_owed(
         &self,
         at: ComponentByte,
@@ -242,7 +238,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_owed_is_what_was_put_last_and_not_removed_since(
+        fn the_overlay_holds_the_last_contents_put_and_not_removed_since(
             changes in proptest::collection::vec((0_u8..3, 0_u64..60, 0_u64..20), 0..30)
         ) {
             let pool = Pool::new(1 << 20);

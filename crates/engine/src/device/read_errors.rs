@@ -1,4 +1,6 @@
-//! Read errors of a member: how many still count, as md counts them.
+//! The decaying count of a member's read errors: it halves with every hour without an error.
+//!
+//! Decides nothing: the caller compares the count with the limit.
 //!
 //! Facts: `check_decay_read_errors` in `drivers/md/raid1-10.c`.
 
@@ -6,7 +8,7 @@ use crate::seam::clock::Moment;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Read errors of one member, as many as still count.
+/// The decaying count of one member's read errors.
 #[derive(Default)]
 pub(crate) struct ReadErrors {
     count: Cell<u32>,
@@ -14,7 +16,7 @@ pub(crate) struct ReadErrors {
 }
 
 impl ReadErrors {
-    /// One more; how many count now.
+    /// Adds an error and returns the count.
     pub(crate) fn add(&self, now: Moment) -> u32 {
         const HOUR: Duration = Duration::from_secs(3600);
         let hours = self.last.replace(Some(now)).map_or(0, |last| now.since(last).as_secs() / HOUR.as_secs());

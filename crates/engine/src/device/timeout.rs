@@ -1,144 +1,103 @@
-//! Members that hang: every operation of a member is given up when it has not
-//! ended within a bound.
+//! Timeouts for hung members: an operation that has not ended within the timeout is
+//! abandoned.
 //!
-//! The clock is not asked for each operation. What does not end at once is listed with
-//! the tick at which it began; a tick is a part of the bound, and whoever keeps the
-//! array lets them pass ([`Inner::enforce_timeouts`]). With nobody to do so, or without a bound, nothing is given up.
+//! Operations do not read the clock. An operation that does not end at once is listed with
+//! the tick at which it began. A tick is a fraction of the timeout, and a background task
+//! advances it ([`crate::control::hung`]). Without that task or without a timeout no operation
+//! is abandoned.
 //!
-//! * What is given up goes on at the member, with its memory ([`crate::base::buffer`]); nobody waits for it.
-//! * A member that gave no answer is not asked for data that others have, until it has given one
-//!   to whoever heals ([`crate::control::read_repair`]). If it does not, it leaves, as one does that gave no answer to a write:
-//!   what it was told may still arrive there at any time, so it is never believed again as it is.
+//! * An abandoned operation goes on at the member, with its memory ([`crate::base::buffer`]); no task waits for it.
+//! * A member that timed out is not read where other members have the data, until it answers read repair
+//!   ([`crate::control::read_repair`]). If it times out there too, it is ejected, as after a write that timed out. An
+//!   abandoned write may still arrive at any time, so the ejected member's contents are never trusted again.
+//!
+//! Fact: 30 s is the timeout of a SCSI command in Linux (`SD_TIMEOUT` in `drivers/scsi/sd.h`).
 
-use crate::base::buffer::Pool;
-use crate::base::notify::Signal;
 use crate::device::{Device, DeviceState};
 use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
-use crate::seam::observe::Observer;
 use format::units::MemberByte;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// How long a member may take over one operation, when nobody says otherwise: what Linux gives a SCSI command.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// The default timeout of one operation, which is that of a SCSI command in Linux.
+pub(crate) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
-/// Ticks in it: an operation is given up between this many of them and one more.
+/// Ticks in a timeout: an operation is abandoned after this many ticks and before one more.
 pub(crate) const TICKS: u64 = 8;
 
-/// How often it is looked whether there is a bound now.
+/// While no timeout is set, the interval at which the setting is read again.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
-/// What all members of an array have in common.
-pub(crate) struct Surroundings {
-    pub(crate) pool: Pool,
-    /// Raised when there may be something to heal.
-    pub(crate) hurt: Signal,
-    /// Raised when a check got no answer of a member.
-    pub(crate) unanswered: Signal,
-    /// Some successor did not take what was written.
-    pub(crate) is_successor_lost: Cell<bool>,
-    /// Raised when a member begins or ends to owe data ([`crate::control::owed`]).
-    pub(crate) owing: Signal,
-    /// Is told of every transfer of every member.
-    pub(crate) observer: RefCell<Option<Rc<dyn Observer>>>,
-    pub(crate) tick: Cell<u64>,
-    pub(crate) patience: Cell<Option<Duration>>,
-}
-
-impl Surroundings {
-    pub(crate) fn new(pool: Pool) -> Rc<Self> {
-        Rc::new(Self {
-            pool,
-            hurt: Signal::default(),
-            unanswered: Signal::default(),
-            is_successor_lost: Cell::new(false),
-            owing: Signal::default(),
-            observer: RefCell::default(),
-            tick: Cell::new(0),
-            patience: Cell::new(Some(PATIENCE)),
-        })
-    }
-
-    /// Sets how long a member may take over one operation; `None` or zero: as long as it likes.
-    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
-        self.patience.set(patience.filter(|patience| !patience.is_zero()));
-    }
-
-    /// How long a member may take over one operation.
-    pub(crate) fn patience(&self) -> Option<Duration> {
-        self.patience.get()
-    }
-}
-
-/// An operation that did not end at once.
-struct Entry {
+/// An operation that has not ended at its first poll.
+struct PendingOperation {
     begun: u64,
     waker: Option<Waker>,
-    is_given_up: bool,
+    is_abandoned: bool,
 }
 
-/// The operations of one member that did not end at once, each at its place.
+/// The pending operations of one member, each in a slot.
 #[derive(Default)]
-pub(crate) struct UnderWay {
-    places: RefCell<Vec<Option<Entry>>>,
+pub(crate) struct PendingOperations {
+    slots: RefCell<Vec<Option<PendingOperation>>>,
     free: RefCell<Vec<usize>>,
 }
 
-/// The place of one operation, given back when this is dropped.
-struct Place<'a> {
-    table: &'a UnderWay,
+/// The slot of one operation; dropping this frees it.
+struct PendingSlot<'a> {
+    table: &'a PendingOperations,
     index: Option<usize>,
 }
 
-impl Place<'_> {
-    /// Ready when the operation is given up.
+impl PendingSlot<'_> {
+    /// Ready when the operation is abandoned.
     fn poll(&mut self, tick: u64, context: &Context<'_>) -> Poll<()> {
-        let places = &mut *self.table.places.borrow_mut();
+        let slots = &mut *self.table.slots.borrow_mut();
         let index = *self.index.get_or_insert_with(|| {
             self.table.free.borrow_mut().pop().unwrap_or_else(|| {
-                places.push(None);
-                places.len() - 1
+                slots.push(None);
+                slots.len() - 1
             })
         });
-        let entry = places[index].get_or_insert_with(|| Entry { begun: tick, waker: None, is_given_up: false });
-        if entry.is_given_up {
+        let operation =
+            slots[index].get_or_insert_with(|| PendingOperation { begun: tick, waker: None, is_abandoned: false });
+        if operation.is_abandoned {
             return Poll::Ready(());
         }
-        if !entry.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-            entry.waker = Some(context.waker().clone());
+        if !operation.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            operation.waker = Some(context.waker().clone());
         }
         Poll::Pending
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for PendingSlot<'_> {
     fn drop(&mut self) {
         if let Some(index) = self.index {
-            self.table.places.borrow_mut()[index] = None;
+            self.table.slots.borrow_mut()[index] = None;
             self.table.free.borrow_mut().push(index);
         }
     }
 }
 
-impl UnderWay {
-    /// Gives up everything: the member has left.
-    pub(crate) fn give_up(&self) {
-        self.give_up_before(u64::MAX);
+impl PendingOperations {
+    /// Abandons all operations, because the member was ejected.
+    pub(crate) fn abandon(&self) {
+        self.abandon_before(u64::MAX);
     }
 
-    /// Gives up what began more than [`TICKS`] before `tick`; true when there was anything.
-    pub(crate) fn give_up_before(&self, tick: u64) -> bool {
-        let is_late = |entry: &&mut Entry| !entry.is_given_up && entry.begun + TICKS < tick;
+    /// Abandons the operations that began more than [`TICKS`] before `tick`; true when there was any.
+    pub(crate) fn abandon_before(&self, tick: u64) -> bool {
+        let is_late = |operation: &&mut PendingOperation| !operation.is_abandoned && operation.begun + TICKS < tick;
         let late: Vec<Option<Waker>> = {
-            let mut places = self.places.borrow_mut();
-            let late = places.iter_mut().flatten().filter(is_late);
-            late.map(|entry| {
-                entry.is_given_up = true;
-                entry.waker.take()
+            let mut slots = self.slots.borrow_mut();
+            let late = slots.iter_mut().flatten().filter(is_late);
+            late.map(|operation| {
+                operation.is_abandoned = true;
+                operation.waker.take()
             })
             .collect()
         };
@@ -149,23 +108,23 @@ impl UnderWay {
 }
 
 impl<M: Member> Device<M> {
-    /// Waits for `work` on this member, but not for ever. The work stays where it is pinned: as an
-    /// argument by value every transfer's future would hold it twice.
-    pub(crate) async fn bounded<T>(
+    /// Waits for `work` on this member until the timeout. The caller pins the work, because the future of a
+    /// transfer would hold an argument by value twice.
+    pub(crate) async fn with_timeout<T>(
         &self,
         operation: Operation,
         (at, bytes): (MemberByte, u64),
         mut work: Pin<&mut impl Future<Output = T>>,
     ) -> Result<T, MemberError> {
-        let mut place = Place { table: &self.under_way, index: None };
+        let mut slot = PendingSlot { table: &self.pending, index: None };
         poll_fn(|context| match work.as_mut().poll(context) {
             Poll::Ready(done) => Poll::Ready(Ok(done)),
-            Poll::Pending => place.poll(self.surroundings.tick.get(), context).map(|()| Err(())),
+            Poll::Pending => slot.poll(self.context.tick.get(), context).map(|()| Err(())),
         })
         .await
         .map_err(|()| {
             let reason = match self.state.get() {
-                DeviceState::Faulty => "given up, as the member has left the array",
+                DeviceState::Faulty => "abandoned: the member was ejected from the array",
                 _ => "no answer in time",
             };
             let source = Rc::new(std::io::Error::new(std::io::ErrorKind::TimedOut, reason));

@@ -105,7 +105,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// Called after data was written or flushed without members that have left. The superblocks must say that those
     /// have left; after a power failure they would otherwise count as current.
     pub(crate) async fn record_departed(&self) -> Result<(), ArrayError> {
-        if self.core.surroundings.is_successor_lost.get() {
+        if self.core.context.is_successor_lost.get() {
             let _lock = self.lock.exclusive(0..1).await;
             self.eject(self.core.failed_successors()).await?;
         }
@@ -253,8 +253,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     fn set_faulty(&self, device: &Rc<Device<M>>) {
         device.state.set(DeviceState::Faulty);
         device.owed.clear();
-        self.core.surroundings.owing.raise();
-        device.under_way.give_up();
+        self.core.context.owed_changed.raise();
+        device.pending.abandon();
         self.core.listener().inspect(|listener| listener.slots_changed());
         self.drop_successor(device);
         let mut slots = self.core.roster.slots.borrow_mut();
@@ -360,7 +360,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.record.borrow_mut().events = events;
         let staying = self.core.devices().into_iter().filter(|device| !device.is_leaving.get());
         let (changed, others): (Vec<_>, Vec<_>) =
-            staying.partition(|device| device.is_untold.get() && !mutant!("newcomer-told-last"));
+            staying.partition(|device| device.is_superblock_stale.get() && !mutant!("newcomer-told-last"));
         let is_seated = |device: &&Rc<Device<M>>| matches!(device.state.get(), DeviceState::Recovering { .. });
         debug_assert!(
             changed.iter().filter(is_seated).count() <= 1,
@@ -391,7 +391,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let results = join_all(writes).await;
         let outcome = |(device, result): (Rc<Device<M>>, Result<(), MemberError>)| match result {
             Ok(()) => {
-                device.is_untold.set(false);
+                device.is_superblock_stale.set(false);
                 device.is_contradicted.set(false);
                 None
             }
@@ -423,7 +423,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             let role = shared.roles.get(usize::from(own.device_number.0));
             let is_told = role.is_none_or(|role| *role == own.own_role());
             // A member that changed since then gets its own change first, which the others do not know yet.
-            own.events < events && is_told && (mutant!("level-before-told") || !device.is_untold.get())
+            own.events < events && is_told && (mutant!("level-before-told") || !device.is_superblock_stale.get())
         };
         let devices: Vec<_> = self.core.devices().into_iter().filter(is_behind).collect();
         let level = |device: &Rc<Device<M>>| {

@@ -1,9 +1,9 @@
-//! Decisions without I/O: what to read, compute and write for a request, and which member is wrong in a row.
+//! Decisions without I/O: what to read, compute and write for a request, and which member's block in a row is wrong.
 //!
-//! Pure functions over values; imports `format` and `parity` alone.
+//! Pure functions over values. Imports nothing but `format` and `parity`.
 
 pub mod diagnose;
 pub mod planner;
 
-/// What is put right at a time: md's page.
+/// The unit of read repair: md's page.
 pub(crate) const ROW_BYTES: u64 = 4096;

@@ -1,10 +1,12 @@
-//! Reads and writes of a few bytes of a member, in whole blocks.
+//! Reads and writes of a few bytes of a member, by transfers of whole logical blocks.
+//!
+//! For metadata only; array data never passes here.
 
 use crate::base::buffer::Pool;
 use crate::seam::member::{Member, MemberError};
 use format::units::MemberByte;
 
-/// Writes bytes to their place, keeping what shares a logical block with them.
+/// Writes `bytes` at `at` by read-modify-write, which preserves the rest of their logical blocks.
 pub(crate) async fn write_bytes<M: Member>(
     member: &M,
     pool: &Pool,

@@ -1,5 +1,6 @@
-//! Time as an argument: the engine's second seam. Real time, virtual time and
-//! a test's hand-turned time look alike from here.
+//! The seam to time. Real time, virtual time and a test's manual time implement it.
+//!
+//! The engine has no other source of time.
 
 use std::future::Future;
 use std::ops::Add;
@@ -27,7 +28,7 @@ impl Add<Duration> for Moment {
     }
 }
 
-/// Tells the time and waits for it.
+/// A source of time that a task can wait on.
 pub trait Clock: Clone + 'static {
     /// The present moment; never goes back.
     fn now(&self) -> Moment;

@@ -1,22 +1,23 @@
-//! The two ways in which the engine says no: a [`Refusal`] of a demand, before anything was changed or with
-//! what was, an [`ArrayError`] for a request that could not be carried out.
+//! The engine's two errors: a [`Refusal`] of an administrative command, and an [`ArrayError`] of a read, write or
+//! flush.
+//!
+//! Plain values: they name the cause and the remedy, and carry out nothing.
 
 use crate::seam::member::MemberError;
 use std::fmt;
 
-/// A demand that was turned down with nothing changed on any member; or, where [`Self::changed`] says what was,
-/// one that failed on the way.
+/// A command that was refused before it changed any member. Where [`Self::changed`] is set, the command failed midway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The member it is about, as its caller named it.
+    /// The member it concerns, by the name that the caller used.
     pub member: Option<String>,
-    /// The field it is about, by md's name.
+    /// The field it concerns, by md's name.
     pub field: Option<String>,
-    /// What is the matter.
+    /// The cause.
     pub reason: String,
-    /// What had been changed by then, for a person; `None` when nothing was.
+    /// The changes made before the failure, as text; `None` when there were none.
     pub changed: Option<Box<str>>,
-    /// What its reader may do next.
+    /// What the reader may do next.
     pub advice: Option<String>,
 }
 
@@ -26,44 +27,44 @@ impl Refusal {
         Self { member: None, field: None, reason: reason.into(), changed: None, advice: None }
     }
 
-    /// Says which member it is about.
+    /// Sets the member.
     pub fn of(mut self, member: impl Into<String>) -> Self {
         self.member = Some(member.into());
         self
     }
 
-    /// Says which field it is about.
+    /// Sets the field.
     pub fn field(mut self, field: impl Into<String>) -> Self {
         self.field = Some(field.into());
         self
     }
 
-    /// Says what to do next.
+    /// Sets the advice.
     pub fn advice(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
     }
 
-    /// Says what had been changed by then; who said so before, nearer to it, knows better.
+    /// Sets what was changed before the failure, unless it is set: the inner caller knows better.
     pub fn after(mut self, changed: impl Into<String>) -> Self {
         self.changed.get_or_insert_with(|| changed.into().into());
         self
     }
 
-    /// Says what to do next, unless that was said already.
+    /// Sets the advice, unless it is set.
     pub fn or_advice(mut self, advice: impl Into<String>) -> Self {
         self.advice.get_or_insert_with(|| advice.into());
         self
     }
 
-    /// Says more of what is the matter.
+    /// Adds details to the cause.
     #[must_use]
     pub(crate) fn because(mut self, details: &str) -> Self {
         self.reason = format!("{}: {details}", self.reason);
         self
     }
 
-    /// What is the matter, and what was changed before.
+    /// The cause, and the changes made before the failure.
     pub fn reason_and_changes(&self) -> String {
         match &self.changed {
             Some(changed) => format!("{}; {changed}", self.reason),
@@ -100,30 +101,31 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Why a request to a running array failed. A whole word, as in a [`Buffer`](crate::Buffer): the two share their place in results.
+/// Why a request to a running array failed. Its tag is a whole word, as in a [`Buffer`](crate::Buffer), because the two
+/// share memory in results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u64)]
 pub enum ArrayErrorKind {
-    /// Runs past the end of the array.
+    /// The range runs past the end of the array.
     OutOfRange,
     /// A write to an array that is served read-only.
     ReadOnly,
-    /// Data that the members left cannot give, or an array that lost too many.
+    /// The remaining members cannot supply the data, or too many members have failed.
     Io,
-    /// A member has no room for what was written ([`crate::MemberErrorKind::NoSpace`]): it is no failed member, and what it
-    /// holds is as good as before.
+    /// A member has no space for the data ([`crate::MemberErrorKind::NoSpace`]). The member has not failed, and its
+    /// contents are as good as before.
     NoSpace,
     /// The array has been stopped.
     Stopped,
 }
 
-/// A request that failed; nothing was returned that may be wrong, and a write
-/// that got this may or may not be on the members, as with any disk.
+/// A failed request. A failed read returns no data. A failed write may have
+/// reached any part of the members, as with any disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArrayError {
-    /// The kind to act on.
+    /// The kind, for callers to act on.
     pub kind: ArrayErrorKind,
-    /// What happened and where, for a person.
+    /// What happened and where, as text.
     pub reason: String,
 }
 
@@ -132,9 +134,9 @@ impl ArrayError {
         Self { kind, reason: reason.into() }
     }
 
-    /// What becomes of a demand on the way to which the array itself failed.
+    /// The refusal of a command during which the array itself failed.
     pub(crate) fn refusal(self) -> Refusal {
-        Refusal::new(self.reason).after("superblocks were written, on some of the members perhaps").advice(
+        Refusal::new(self.reason).after("superblocks may have been written to some of the members").advice(
             "`mdspace status` shows what is left; stop the array, and look at each member with `mdspace examine`",
         )
     }

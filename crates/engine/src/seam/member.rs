@@ -1,10 +1,10 @@
-//! The seam to a member: a device-like thing that never shrinks and that reads, writes,
-//! flushes and discards. Narrow on purpose, so that one fault double, one
+//! The seam to a member: a block device that never shrinks, and that reads, writes,
+//! flushes and discards. It is narrow, so that one fault injector, one
 //! model and one real implementation serve every purpose.
 //!
-//! Buffers travel by value and come back with the result, because hardware may
-//! use them until then. A member never retries and never splits a request's
-//! meaning: a transfer is whole or it is an error.
+//! Buffers are passed by value and returned with the result, because hardware may
+//! use them until then. A member never retries, and never reports a part of a
+//! transfer as success.
 
 use crate::base::buffer::{Block, Buffer};
 use format::units::MemberByte;
@@ -14,38 +14,39 @@ use std::future::Future;
 use std::ops::Deref;
 use std::rc::Rc;
 
-/// Bytes of a member in one window of a sweep, at the most.
+/// The most bytes of a member in one window of a sweep.
 const WINDOW_BYTES_MAX: u64 = 512 << 10;
 
-/// What a member can do and prefers; fixed while it is open, but for a length that grows when it is measured.
+/// A member's capabilities and preferences. They are fixed while it is open, except that [`Member::measure`] may find
+/// it longer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Length of the member.
     pub bytes: u64,
-    /// Every transfer's position and length is a multiple of this power of two.
+    /// Position and length of every transfer are multiples of this power of two.
     pub logical_block_bytes: u32,
     /// Writes smaller than this, or not aligned to it, cost the device a read.
     pub physical_block_bytes: u32,
-    /// The transfer size the device likes best (its optimal I/O size), a
-    /// multiple of the logical block; 0 when it has no opinion.
+    /// The device's optimal I/O size, a multiple of the logical block; 0 when
+    /// it is unknown.
     pub optimal_bytes: u32,
-    /// The longest transfer that gains by its length; beyond it neighbouring transfers need not become one. 0 when the
-    /// member has no opinion.
+    /// The transfer length above which throughput no longer grows, so that merging neighbouring transfers gains
+    /// nothing. 0 when it is unknown.
     pub longest_bytes: u32,
-    /// Transfers are copies in memory, made before the call returns (Linux's `BLK_FEAT_SYNCHRONOUS`, as of zram): to keep
-    /// what was read saves nothing.
+    /// Transfers are copies in memory, made before the call returns (Linux's `BLK_FEAT_SYNCHRONOUS`, as of zram).
+    /// Caching such a member gains nothing.
     pub synchronous: bool,
-    /// Whether [`Member::discard`] does anything.
+    /// Whether [`Member::discard`] is supported.
     pub discards: bool,
-    /// Whether a range that was discarded reads as zeros from then on.
+    /// Whether a discarded range reads as zeros.
     pub discards_to_zeros: bool,
-    /// Whether a completed write may still be lost with power until a flush.
+    /// Whether a power loss before the next flush may lose a completed write.
     pub volatile_cache: bool,
 }
 
 impl Limits {
-    /// Bytes of the member in one window of a sweep: 512 KiB, as few devices gain by longer transfers, or less where the
-    /// member does not gain by those.
+    /// Bytes of the member in one window of a sweep: 512 KiB, because few devices gain by longer transfers, or
+    /// [`Limits::longest_bytes`] where that is less.
     pub fn window_bytes(&self) -> u64 {
         match self.longest_bytes {
             0 => WINDOW_BYTES_MAX,
@@ -59,24 +60,25 @@ impl Limits {
 /// `at` and lengths are multiples of [`Limits::logical_block_bytes`], and
 /// buffers are aligned to it ([`crate::base::buffer::Pool`] aligns to 4096).
 pub trait Member: 'static {
-    /// What this member can do.
+    /// The member's capabilities.
     fn limits(&self) -> &Limits;
 
-    /// Looks whether the member was made longer. One whose length is fixed does nothing.
+    /// Updates the limits if the member has grown. A member of fixed length does nothing.
     fn measure(&self) {}
 
-    /// Fills `into` from `at`. On error the contents of `into` are unspecified. A member that copies the bytes itself takes
-    /// their checksums on the way where the buffer wants them ([`Buffer::fill_summed`]); others leave that to who judges.
+    /// Fills `into` from `at`. On error the contents of `into` are unspecified. A member that copies the bytes itself
+    /// computes their checksums on the way, if the buffer requests them ([`Buffer::fill_summed`]). Other members leave
+    /// that to the caller.
     fn read(&self, at: MemberByte, into: Buffer) -> impl Future<Output = (Result<(), MemberError>, Buffer)>;
 
-    /// As [`Member::read`], without waiting: `None`, with nothing done, where that cannot be, as it mostly cannot. What a
-    /// synchronous member copies ([`Limits::synchronous`]) needs no future, which would cost a third as much as the copy.
+    /// As [`Member::read`], without waiting. Most members cannot: they return `None` and do nothing. A synchronous
+    /// member ([`Limits::synchronous`]) needs no future, which would cost a third as much as the copy.
     fn read_now(&self, _at: MemberByte, _into: &mut Buffer) -> Option<Result<(), MemberError>> {
         None
     }
 
-    /// What it holds at `at`, in place and without waiting: `None` where that cannot be, as it mostly cannot. Nothing is
-    /// done to the member while somebody has it, so nobody keeps it over anything that waits.
+    /// The contents at `at`, in place and without waiting. Most members cannot: they return `None`. The member must not
+    /// be changed while the borrow lives, so a caller never holds it across an await.
     fn lend(&self, _at: MemberByte, _bytes: u64) -> Option<Result<Ref<'_, [u8]>, MemberError>> {
         None
     }
@@ -88,7 +90,7 @@ pub trait Member: 'static {
         into: Vec<Buffer>,
     ) -> impl Future<Output = (Result<(), MemberError>, Vec<Buffer>)>;
 
-    /// Writes `from` at `at`. Completion means that the device has it, not
+    /// Writes `from` at `at`. Completion means that the device has the data, not
     /// that it is on stable storage. On error any part may have been written.
     fn write(&self, at: MemberByte, from: Block) -> impl Future<Output = Result<(), MemberError>>;
 
@@ -97,22 +99,22 @@ pub trait Member: 'static {
         None
     }
 
-    /// As [`Member::write`], gathering one contiguous transfer from several blocks.
+    /// As [`Member::write`], one contiguous transfer from several blocks.
     fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> impl Future<Output = Result<(), MemberError>>;
 
-    /// Every write that completed before this call is on stable storage after it.
+    /// Puts every write that completed before this call on stable storage.
     fn flush(&self) -> impl Future<Output = Result<(), MemberError>>;
 
-    /// The range's contents no longer matter; afterwards they are unspecified
-    /// but stable. `Unsupported` when the member cannot.
+    /// Discards the range: afterwards its contents are unspecified but stable.
+    /// `Unsupported` when the member cannot.
     fn discard(&self, at: MemberByte, bytes: u64) -> impl Future<Output = Result<(), MemberError>>;
 
-    /// The range reads as zeros afterwards. `Unsupported` when the member has
-    /// no way cheaper than writing them.
+    /// Zeroes the range. `Unsupported` when the member has no cheaper way than
+    /// writing zeros.
     fn write_zeroes(&self, at: MemberByte, bytes: u64) -> impl Future<Output = Result<(), MemberError>>;
 }
 
-/// A member with several owners, such as an array and who measures beside it.
+/// A member with several owners, such as an array and a measurement.
 impl<M: Member> Member for Rc<M> {
     fn limits(&self) -> &Limits {
         (**self).limits()
@@ -163,7 +165,7 @@ impl<M: Member> Member for Rc<M> {
     }
 }
 
-/// What was asked of a member.
+/// An operation of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// [`Member::read`]
@@ -178,42 +180,42 @@ pub enum Operation {
     WriteZeroes,
 }
 
-/// How a member failed; few kinds, because each is acted on differently.
+/// How an operation failed. There is one kind for each reaction of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MemberErrorKind {
-    /// The device says that the medium failed (EIO and its relatives).
+    /// The device reports a medium error (EIO and similar).
     Io,
-    /// Fewer bytes moved than asked, without an error.
+    /// Fewer bytes were transferred than requested, without an error.
     Short,
-    /// No room behind a sparse file or thin device.
+    /// The storage behind a sparse file or thin device is full.
     NoSpace,
     /// The device is gone (ENODEV, ENXIO, a closed connection).
     Gone,
-    /// No answer within the bound.
+    /// No answer within the timeout.
     TimedOut,
-    /// What was read is not what was last written there, as its checksum says.
+    /// The checksum shows that the data read is not the data last written.
     Corrupt,
-    /// The member cannot do this operation at all; not a fault.
+    /// The member does not support the operation; not a fault.
     Unsupported,
 }
 
-/// A failed operation on a member, of which its [`MemberFault`] says all. A pointer, because every
-/// transfer has room for one in what it gives, which is moved many times on its way.
+/// A failed operation on a member, as a pointer to its [`MemberFault`]. Every transfer's result has
+/// room for it and is moved many times, so it is small.
 #[derive(Debug, Clone)]
 pub struct MemberError(Rc<MemberFault>);
 
-/// What failed. Which member is known to whoever asked.
+/// The details of a failed operation. The caller knows the member.
 #[derive(Debug, Clone)]
 pub struct MemberFault {
-    /// The kind to act on.
+    /// The kind, for callers to act on.
     pub kind: MemberErrorKind,
-    /// What was asked.
+    /// The operation.
     pub operation: Operation,
-    /// Where it began.
+    /// The first byte.
     pub at: MemberByte,
-    /// How long it was.
+    /// The length.
     pub bytes: u64,
-    /// What lies below, for a person: the system's words.
+    /// The underlying error, in the system's words.
     pub source: Rc<dyn std::error::Error>,
 }
 
@@ -231,8 +233,8 @@ impl Deref for MemberError {
 }
 
 impl MemberError {
-    /// Whether it is about a place on the medium, and not about the member.
-    pub fn is_of_medium(&self) -> bool {
+    /// Whether the error concerns a place on the medium and not the whole member.
+    pub fn is_medium_error(&self) -> bool {
         matches!(self.kind, MemberErrorKind::Io | MemberErrorKind::Corrupt)
     }
 }
@@ -256,9 +258,9 @@ impl std::error::Error for MemberError {
     }
 }
 
-/// A member that is offered, under the name that messages call it by.
+/// A member offered to an array, with its name in messages.
 pub struct Candidate<M> {
-    /// Its name: a path.
+    /// The name: a path.
     pub name: String,
     /// The member itself.
     pub member: M,

@@ -1,6 +1,6 @@
-//! What the engine asks of its surroundings, and what it reports: members, clocks, observers, errors.
+//! The interface to other crates: members, clocks, observers, errors and reports.
 //!
-//! Traits and plain values that other crates implement or read; no logic of a RAID level.
+//! Traits that other crates implement and plain values that they read. Contains no RAID logic.
 
 pub(crate) mod bytes;
 pub mod clock;

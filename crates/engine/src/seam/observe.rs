@@ -1,9 +1,8 @@
-//! The seam for whoever watches: every transfer of every member as it is handed
-//! over and as it ends, with the reason why it was made.
+//! The seam for observers: they see the begin and end of every transfer of every
+//! member, with its purpose.
 //!
-//! What is told changes nothing: a [`Watch`] cannot refuse, delay or alter a
-//! transfer. It brings its own clock. While nobody watches, a transfer costs one
-//! look more.
+//! A [`Watch`] cannot refuse, delay or alter a transfer. It brings its own clock.
+//! Without an observer a transfer costs one more test.
 
 use crate::base::buffer::{Block, Buffer};
 use crate::seam::member::{Limits, Member, MemberError, Operation};
@@ -11,31 +10,31 @@ use format::units::MemberByte;
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 
-/// Why a transfer was made.
+/// The purpose of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Why {
-    /// For the data of a request itself.
+    /// The data of a request.
     Data,
-    /// Parity that goes with data that changed in part of a stripe.
+    /// Parity of a partial stripe write.
     Parity,
     /// A full stripe's chunks, data and parity in one transfer.
     Stripe,
-    /// Read because a write needs it to compute parity: read-modify-write and reconstruct-write.
+    /// A read that a write needs to compute parity: read-modify-write and reconstruct-write.
     Rmw,
-    /// Read to work out what a missing or failed member holds.
+    /// A read to reconstruct the data of a missing or failed member.
     Reconstruct,
     /// The write-intent bitmap.
     Intent,
     /// A superblock.
     Superblock,
-    /// The checksums of its blocks.
+    /// The checksums of a member's blocks.
     Checksum,
     /// A resync, a recovery or another sweep.
     Sweep,
 }
 
 impl Why {
-    /// All of them; each stands at the place that is its number.
+    /// All purposes, each at the index that is its discriminant.
     pub const ALL: [Self; 9] = [
         Self::Data,
         Self::Parity,
@@ -48,7 +47,7 @@ impl Why {
         Self::Sweep,
     ];
 
-    /// In a word.
+    /// The name, in one word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
@@ -64,57 +63,57 @@ impl Why {
     }
 }
 
-/// A transfer, as it is told.
+/// A transfer, as observers see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Transfer {
-    /// What was asked of the member.
+    /// The operation.
     pub operation: Operation,
-    /// Where it begins; 0 for a flush.
+    /// The first byte; 0 for a flush.
     pub at: MemberByte,
-    /// How long it is; 0 for a flush.
+    /// The length; 0 for a flush.
     pub bytes: u64,
-    /// What for.
+    /// The purpose.
     pub why: Why,
 }
 
 /// How a transfer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// As it should.
+pub enum TransferOutcome {
+    /// Without an error.
     Done,
     /// With an error.
     Failed,
-    /// Whoever asked went away first.
+    /// The caller dropped the transfer before it ended.
     Abandoned,
 }
 
-/// Watches all members of an array.
+/// Observes all members of an array.
 pub trait Observer {
-    /// What is to be told of the member called `name` from now on.
+    /// The watch that receives the transfers of the member `name` from now on.
     fn watch(&self, name: &str) -> Rc<dyn Watch>;
 }
 
-/// Watches one member.
+/// Observes one member.
 pub trait Watch {
-    /// `transfer` is handed to the member. What is returned, such as the time, comes back with its end.
+    /// `transfer` is handed to the member. The returned value, such as the time, is passed to [`Watch::ended`].
     fn begun(&self, transfer: &Transfer) -> u64;
 
-    /// It is over. Each that begins ends exactly once.
-    fn ended(&self, transfer: &Transfer, begun: u64, outcome: Outcome);
+    /// `transfer` has ended. Each begun transfer ends exactly once.
+    fn ended(&self, transfer: &Transfer, begun: u64, outcome: TransferOutcome);
 }
 
-/// A member and whoever watches it: the one way to it in a running array.
+/// A member with its watch. A running array reaches its members only through this.
 pub(crate) struct Watched<M> {
     member: M,
     watch: RefCell<Option<Rc<dyn Watch>>>,
 }
 
-/// A transfer that is watched while this lives.
+/// A watched transfer; dropping this reports its end.
 struct Watching {
     watch: Rc<dyn Watch>,
     transfer: Transfer,
     begun: u64,
-    outcome: Outcome,
+    outcome: TransferOutcome,
 }
 
 impl Drop for Watching {
@@ -125,7 +124,7 @@ impl Drop for Watching {
 
 fn end(watching: Option<Watching>, result: &Result<(), MemberError>) {
     if let Some(mut watching) = watching {
-        watching.outcome = if result.is_ok() { Outcome::Done } else { Outcome::Failed };
+        watching.outcome = if result.is_ok() { TransferOutcome::Done } else { TransferOutcome::Failed };
     }
 }
 
@@ -150,10 +149,10 @@ impl<M: Member> Watched<M> {
         let watch = self.watch.borrow().clone()?;
         let transfer = Transfer { operation, at, bytes, why };
         let begun = watch.begun(&transfer);
-        Some(Watching { watch, transfer, begun, outcome: Outcome::Abandoned })
+        Some(Watching { watch, transfer, begun, outcome: TransferOutcome::Abandoned })
     }
 
-    /// Small reads and writes would feel even a place for who watches, so they have a way without one.
+    /// Unwatched transfers take a path without a [`Watching`], whose mere presence would slow small reads and writes.
     fn is_watched(&self) -> bool {
         self.watch.borrow().is_some()
     }
@@ -168,12 +167,12 @@ impl<M: Member> Watched<M> {
         (result, into)
     }
 
-    /// As [`Member::read_now`]; what is watched takes the way on which whoever watches has a place.
+    /// As [`Member::read_now`]. A watched member returns `None`, so that [`Watched::read`] reports the transfer.
     pub(crate) fn read_now(&self, at: MemberByte, into: &mut Buffer) -> Option<Result<(), MemberError>> {
         if self.is_watched() { None } else { self.member.read_now(at, into) }
     }
 
-    /// Whether [`Watched::lend`] gives anything, as a rule.
+    /// Whether [`Watched::lend`] usually succeeds.
     pub(crate) fn is_in_place(&self) -> bool {
         self.member.limits().synchronous && !self.is_watched()
     }
@@ -241,7 +240,7 @@ impl<M: Member> Watched<M> {
     }
 }
 
-/// Its checksums take it for a member like any other: whatever they ask of it is theirs.
+/// The checksums use the watched member through this trait, so all these transfers are theirs.
 impl<M: Member> Member for Watched<M> {
     fn limits(&self) -> &Limits {
         self.member.limits()

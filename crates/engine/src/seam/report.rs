@@ -1,35 +1,35 @@
-//! Changes of membership, told as they happen: each is a line of the log, and an entry in the report of a scrub that is
-//! not over. So the result of a scrub says what became of the members since it began.
+//! Changes of membership, reported as they happen. Each is a line of the log, and an entry in the report of a running
+//! scrub. So a scrub's result tells what happened to the members since the scrub began.
 //!
-//! What is told decides nothing, and nothing here waits or writes.
+//! A report influences nothing. Nothing here waits or does I/O.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The log's name for lines about members, which the program prints from level INFO on.
+/// The log target of lines about members, which the program prints from level INFO on.
 pub const LOG_TARGET: &str = "mdspace::members";
 
 /// What happened to a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// It is faulty, by an error or by request, and takes part no more.
+    /// The member is faulty, by an error or by request, and has been ejected.
     Left,
-    /// It is a member now: a spare, at first.
+    /// The device was added, as a spare at first.
     Added,
-    /// It has a slot, and its recovery is due.
+    /// The member has a slot, and its recovery is due.
     Recovering,
-    /// It is current everywhere.
+    /// The member is in sync.
     Recovered,
-    /// It is to take the place of the member in its slot.
+    /// The member is to replace the one in its slot.
     Replacing,
-    /// It has taken that place.
+    /// The member has replaced the one in its slot.
     Replaced,
-    /// The array knows it no more.
+    /// The member was removed from the array.
     Removed,
-    /// It did not answer in time: nothing is read from it until it answers again.
+    /// The member did not answer in time. The array does not read from it until it answers again.
     Silent,
-    /// It answers again.
+    /// The member answers again.
     Answers,
 }
 
@@ -38,11 +38,11 @@ pub enum ChangeKind {
 pub struct MemberChange {
     /// The member's name.
     pub member: String,
-    /// The slot that it has, had, or is to have.
+    /// The slot that the member has, had, or is to get.
     pub slot: Option<u16>,
     /// What happened.
     pub change: ChangeKind,
-    /// Why, where that is known.
+    /// The reason, where it is known.
     pub reason: Option<String>,
 }
 

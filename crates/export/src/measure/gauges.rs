@@ -5,7 +5,7 @@ use super::meter::{Kind, Meter};
 use super::trace::Trace;
 use super::{Measures, MemberMeasures};
 use crate::volume::{Durability, Extent, Volume, VolumeError};
-use engine::observe::{Observer, Outcome, Transfer, Watch};
+use engine::observe::{Observer, Transfer, TransferOutcome, Watch};
 use engine::{Block, Buffer, Operation, Pool};
 use io::Stamps;
 use std::cell::RefCell;
@@ -96,9 +96,9 @@ impl Watch for MemberGauge {
         now
     }
 
-    fn ended(&self, transfer: &Transfer, begun: u64, outcome: Outcome) {
+    fn ended(&self, transfer: &Transfer, begun: u64, outcome: TransferOutcome) {
         let now = self.common.stamps.after(transfer.bytes);
-        self.meter.end(kind(transfer.operation), transfer.bytes, begun, now, outcome == Outcome::Done);
+        self.meter.end(kind(transfer.operation), transfer.bytes, begun, now, outcome == TransferOutcome::Done);
         if self.common.trace.is_wanted(now) {
             self.common.trace.add(&self.name, transfer, outcome, begun, now);
         }

@@ -3,7 +3,7 @@
 //! It never waits for a client. Transfers that no client fetched in time are overwritten, and counted as lost.
 //! `docs/json.md` describes its fields.
 
-use engine::observe::{Outcome, Transfer};
+use engine::observe::{Transfer, TransferOutcome};
 use engine::{Operation, observe::Why};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
@@ -22,7 +22,7 @@ const KEPT_FOR_NANOS: u64 = 10_000_000_000;
 struct Entry {
     member: Rc<str>,
     transfer: Transfer,
-    outcome: Outcome,
+    outcome: TransferOutcome,
     begun: u64,
     ended: u64,
 }
@@ -88,7 +88,7 @@ impl Trace {
     }
 
     /// Records a transfer that ended.
-    pub fn add(&self, member: &Rc<str>, transfer: &Transfer, outcome: Outcome, begun: u64, ended: u64) {
+    pub fn add(&self, member: &Rc<str>, transfer: &Transfer, outcome: TransferOutcome, begun: u64, ended: u64) {
         let mut entries = self.entries.borrow_mut();
         if entries.len() == KEPT {
             entries.pop_front();
@@ -126,7 +126,7 @@ impl Entry {
             bytes,
             latency_ms: (self.ended.saturating_sub(self.begun)) as f64 / 1e6,
             why: Why::name(why).to_owned(),
-            failed: self.outcome != Outcome::Done,
+            failed: self.outcome != TransferOutcome::Done,
         }
     }
 }
@@ -143,7 +143,7 @@ mod tests {
         let add = |number: u64| {
             let transfer =
                 Transfer { operation: Operation::Write, at: MemberByte(number * 512), bytes: 512, why: Why::Data };
-            trace.add(&member, &transfer, Outcome::Done, number, number + 1_000_000);
+            trace.add(&member, &transfer, TransferOutcome::Done, number, number + 1_000_000);
         };
         assert!(!trace.is_wanted(0), "no client has polled yet");
         assert_eq!(trace.fetch(None, 0), Traces { next: 0, lost: 0, transfers: Vec::new() });

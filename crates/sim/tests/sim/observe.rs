@@ -1,7 +1,7 @@
 //! What an observer is told: every transfer, when it begins and ends, and its reason.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::observe::{Observer, Outcome, Transfer, Watch};
+use engine::observe::{Observer, Transfer, TransferOutcome, Watch};
 use engine::{Array, AssembleOptions, Candidate, Durability, Operation, Pool};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
@@ -22,7 +22,7 @@ const MEMBERS: usize = 4;
 const STRIPE: u64 = (MEMBERS as u64 - 1) * CHUNK;
 
 /// The member and the transfer, and the outcome once it has ended.
-type Told = (String, Transfer, Option<Outcome>);
+type Told = (String, Transfer, Option<TransferOutcome>);
 
 #[derive(Clone, Default)]
 struct Recorder(Rc<RefCell<Vec<Told>>>);
@@ -45,7 +45,7 @@ impl Watch for MemberRecorder {
         all.len() as u64 - 1
     }
 
-    fn ended(&self, transfer: &Transfer, begun: u64, outcome: Outcome) {
+    fn ended(&self, transfer: &Transfer, begun: u64, outcome: TransferOutcome) {
         let mut all = self.all.0.borrow_mut();
         let (name, told, ended) = &mut all[begun as usize];
         assert_eq!((&*name, &*told), (&self.name, transfer), "what began is what ends");
@@ -57,7 +57,7 @@ impl Recorder {
     /// The reasons and operations reported since the last call, all of which have ended well.
     fn take(&self) -> BTreeSet<(&'static str, char)> {
         let all = self.0.take();
-        assert!(all.iter().all(|(_, _, outcome)| *outcome == Some(Outcome::Done)), "{all:?}");
+        assert!(all.iter().all(|(_, _, outcome)| *outcome == Some(TransferOutcome::Done)), "{all:?}");
         all.iter().map(|(_, transfer, _)| (transfer.why.name(), letter(transfer.operation))).collect()
     }
 }
@@ -202,6 +202,6 @@ fn an_abandoned_transfer_is_reported_as_ended_too() {
         assert!(reading.as_mut().now_or_never().is_none());
         drop(reading);
         let outcomes: Vec<_> = recorder.0.borrow().iter().map(|(_, _, outcome)| *outcome).collect();
-        assert_eq!(outcomes, [Some(Outcome::Abandoned)]);
+        assert_eq!(outcomes, [Some(TransferOutcome::Abandoned)]);
     });
 }

@@ -21,7 +21,7 @@ use crate::control::sweep::repair::Fix;
 use crate::control::sweep::scrub::COPIES_UNIT_BYTES;
 use crate::data::rebuild::{by_stripe, exponents, roles, slot_of};
 use crate::data::runs::{OnReadError, Run, Runs, merged};
-use crate::plan::diagnose::{Indices, StripeRow, Verdict, Witness, judge_copies, truth};
+use crate::plan::diagnose::{BlockEvidence, Indices, StripeRow, Verdict, judge_copies, truth};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
@@ -312,21 +312,21 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// The evidence that a block gives. This is the only place that adds to a block's bytes what else is
     /// known of it.
-    fn witness<'a>(&self, slot: Slot, range: &Range<u64>, block: Option<&'a Block>, runs: &Runs) -> Witness<'a> {
+    fn witness<'a>(&self, slot: Slot, range: &Range<u64>, block: Option<&'a Block>, runs: &Runs) -> BlockEvidence<'a> {
         let device = self.core.device(slot);
         if let Some(block) = block {
             let is_whole = (range.start | range.end).is_multiple_of(ROW_BYTES);
             let at = ComponentByte(range.start);
             return match device.is_some_and(|device| is_whole && device.vouches_for(at, ROW_BYTES)) {
-                true => Witness::Vouched(block),
-                false => Witness::Heard(block),
+                true => BlockEvidence::Verified(block),
+                false => BlockEvidence::Unverified(block),
             };
         }
         let is_expected = device.is_some_and(|device| device.is_readable(range.clone()));
         match runs.error(slot, range).map(|error| error.kind) {
-            _ if !is_expected => Witness::Absent,
-            Some(MemberErrorKind::Corrupt) => Witness::Refuted(None),
-            _ => Witness::Unreadable,
+            _ if !is_expected => BlockEvidence::Absent,
+            Some(MemberErrorKind::Corrupt) => BlockEvidence::Mismatched(None),
+            _ => BlockEvidence::Unreadable,
         }
     }
 
@@ -334,30 +334,30 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// not.
     fn judge(&self, row: Row, runs: &Runs, action: ScrubAction, comparison: &mut Comparison) -> bool {
         let blocks = self.blocks_of(&row, runs);
-        let witnesses: SmallVec<[Witness<'_>; 32]> = row
+        let evidence: SmallVec<[BlockEvidence<'_>; 32]> = row
             .places
             .iter()
             .zip(&blocks)
             .map(|(&(slot, at), block)| self.witness(slot, &(at..at + row.bytes), block.as_ref(), runs))
             .collect();
-        let present = witnesses.iter().map(|witness| *witness != Witness::Absent).collect();
+        let present = evidence.iter().map(|block| *block != BlockEvidence::Absent).collect();
         // With nothing left to compare, md compares nothing.
-        let absent = witnesses.iter().filter(|witness| **witness == Witness::Absent).count();
+        let absent = evidence.iter().filter(|block| **block == BlockEvidence::Absent).count();
         let is_compared = |parity: &Parity| absent < usize::from(parity.slots() - parity.data_chunks());
-        let is_refuted = witnesses.contains(&Witness::Refuted(None));
+        let is_refuted = evidence.contains(&BlockEvidence::Mismatched(None));
         let (verdict, agrees, fixes) = match (&row.stripe, self.core.geometry()) {
             (Some(stripe), Geometry::Parity(parity)) => {
-                let judged = StripeRow { exponents: exponents(parity, stripe), witnesses };
-                let solved = |index, who: &[usize]| judged.solved(self.core.info.kernel, index, who);
+                let judged = StripeRow { exponents: exponents(parity, stripe), evidence };
+                let solved = |index, blocks: &[usize]| judged.solved(self.core.info.kernel, index, blocks);
                 let verdict = self.unless_contradicted(&row, judged.judge(self.core.info.kernel), &solved);
                 let fixes = self.fixes_of_stripe(&row, &judged, &verdict, action);
                 (verdict, !(is_refuted && is_compared(parity)) && judged.agrees(self.core.info.kernel), fixes)
             }
             _ => {
-                let right = truth(&witnesses).map(|(bytes, _)| bytes);
+                let right = truth(&evidence).map(|(bytes, _)| bytes);
                 let solved = |_: usize, _: &[usize]| right.map(<[u8]>::to_vec);
-                let verdict = self.unless_contradicted(&row, judge_copies(&witnesses), &solved);
-                let fixes = self.fixes_of_copies(&row, &witnesses, &verdict, action);
+                let verdict = self.unless_contradicted(&row, judge_copies(&evidence), &solved);
+                let fixes = self.fixes_of_copies(&row, &evidence, &verdict, action);
                 (verdict, true, fixes)
             }
         };
@@ -370,28 +370,28 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Changes a verdict when the reconstructed block does not match its own checksum. Then another block is
     /// wrong too, and the row is lost.
     fn unless_contradicted(&self, row: &Row, verdict: Verdict, solved: &Solved<'_>) -> Verdict {
-        let Verdict::Wrong { who, .. } = &verdict else { return verdict };
+        let Verdict::Wrong { blocks, .. } = &verdict else { return verdict };
         let is_contradicted = |&index: &usize| {
-            let ((slot, at), Some(right)) = (row.places[index], solved(index, who)) else { return false };
+            let ((slot, at), Some(right)) = (row.places[index], solved(index, blocks)) else { return false };
             self.core.device(slot).is_some_and(|device| !device.takes(ComponentByte(at), &right))
         };
-        let contradicted: Indices = who.iter().copied().filter(is_contradicted).collect();
-        if contradicted.is_empty() { verdict } else { Verdict::Lost { who: contradicted } }
+        let contradicted: Indices = blocks.iter().copied().filter(is_contradicted).collect();
+        if contradicted.is_empty() { verdict } else { Verdict::Lost { blocks: contradicted } }
     }
 
     /// The finding that describes a row.
     pub(super) fn finding(&self, suspect: &Suspect, outcome: Outcome) -> Finding {
         let Suspect { row, verdict, present, .. } = suspect;
-        let (verdict, who) = match verdict {
-            Verdict::Wrong { who, by } => (FindingVerdict::Decided(*by), who.clone()),
-            Verdict::Lost { who } => (FindingVerdict::Lost, who.clone()),
+        let (verdict, blocks) = match verdict {
+            Verdict::Wrong { blocks, by } => (FindingVerdict::Decided(*by), blocks.clone()),
+            Verdict::Lost { blocks } => (FindingVerdict::Lost, blocks.clone()),
             Verdict::Sound | Verdict::Undecidable => {
                 let present = (0..row.places.len()).filter(|index| present[*index]);
                 (FindingVerdict::Undecidable, present.collect())
             }
         };
-        let members = who.iter().map(|&index| self.member_part(row, index)).collect();
-        let doubtful = |index: &usize| verdict == FindingVerdict::Undecidable || who.contains(index);
+        let members = blocks.iter().map(|&index| self.member_part(row, index)).collect();
+        let doubtful = |index: &usize| verdict == FindingVerdict::Undecidable || blocks.contains(index);
         let array = self.array_parts(row, &doubtful);
         Finding { stripe: row.stripe.map(|stripe| stripe.number()), verdict, outcome, members, array, rows: 1 }
     }

@@ -183,7 +183,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     async fn sure_copy(&self, piece: &Piece, mut tried: Copies, is_taken: &dyn Fn(&[u8]) -> bool) -> Option<Block> {
         let mut into = self.core.pool.take(piece.bytes as usize);
         while let Some((slot, at)) = self.data.best_copy(piece, piece.bytes, &tried) {
-            let (result, buffer) = self.core.device(slot)?.read_surely(at, into, Why::Sweep).await;
+            let (result, buffer) = self.core.device(slot)?.read_verified(at, into, Why::Sweep).await;
             into = buffer;
             if result.is_ok() && is_taken(&into[..]) {
                 return Some(into.freeze());

@@ -90,8 +90,8 @@ impl<M: Member, C: Clock> Control<M, C> {
                 if self.is_interrupted(Purpose::Learn) {
                     return false;
                 }
-                let Some(_inside) = self.core.gate.enter_unseen() else { return false };
-                if !checksums.survey(&device.member).await {
+                let Some(_inside) = self.core.gate.enter_background() else { return false };
+                if !checksums.count_pages(&device.member).await {
                     break;
                 }
                 yield_now().await;

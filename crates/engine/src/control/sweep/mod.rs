@@ -489,7 +489,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Processes one window; `None` when the array is stopping.
     async fn visit(&self, purpose: Purpose, range: &Range<u64>) -> Result<Option<Tally>, ArrayError> {
-        let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(None) };
+        let Some(_inside) = self.core.gate.enter_background() else { return Ok(None) };
         match purpose {
             Purpose::Resync => self.resync_window(range).await.map(Some),
             Purpose::Recovery => self.recover_window(range).await.map(Some),

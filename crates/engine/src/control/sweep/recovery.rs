@@ -138,7 +138,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let is_away = |device: &&Rc<Device<M>>| device.is_away.get() || device.is_silent.get();
         if let Some(device) = self.core.roster.slots.borrow().iter().flatten().find(is_away) {
             device.unread.borrow_mut().add(range.clone()); // to be read again
-            self.core.surroundings.hurt.raise();
+            self.core.context.read_error_pending.raise();
             return Err(self.component_error(range, None));
         }
         for Target { device, .. } in targets {
@@ -168,7 +168,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// After a recovery: makes the members current, and writes that to the superblocks.
     async fn record_recovery(&self) -> Result<(), ArrayError> {
-        let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
+        let Some(_inside) = self.core.gate.enter_background() else { return Ok(()) };
         if !mutant!("recovery-unflushed") {
             self.metadata.flush_devices().await?;
         }
@@ -180,7 +180,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         for Target { slot, device } in recovered {
             self.core.report_change(&device, Some(slot), ChangeKind::Recovered, None);
             device.state.set(DeviceState::InSync);
-            device.is_untold.set(true);
+            device.is_superblock_stale.set(true);
             let mut superblock = device.superblock.borrow_mut();
             superblock.recovery_offset = None;
             superblock.recovery_from_bitmap = false;

@@ -11,7 +11,7 @@ use crate::control::Control;
 use crate::control::sweep::check::{Row, Suspect};
 use crate::control::sweep::findings::{Findings, Outcome, ScrubAction};
 use crate::data::runs::Run;
-use crate::plan::diagnose::{StripeRow, Verdict, Witness, truth};
+use crate::plan::diagnose::{BlockEvidence, StripeRow, Verdict, truth};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
@@ -115,15 +115,15 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Vec::new();
         }
         let data = judged.exponents.len();
-        let (who, without): (Vec<usize>, Vec<usize>) = match verdict {
-            Verdict::Wrong { who, .. } => (who.to_vec(), who.to_vec()),
+        let (blocks, without): (Vec<usize>, Vec<usize>) = match verdict {
+            Verdict::Wrong { blocks, .. } => (blocks.to_vec(), blocks.to_vec()),
             // md's choice: parity is recomputed from the data.
-            _ if judged.witnesses[..data].iter().all(|witness| witness.bytes().is_some()) => {
-                let parities: Vec<usize> = (data..judged.witnesses.len()).collect();
-                let is_there = |index: &usize| judged.witnesses[*index] != Witness::Absent;
+            _ if judged.evidence[..data].iter().all(|block| block.bytes().is_some()) => {
+                let parities: Vec<usize> = (data..judged.evidence.len()).collect();
+                let is_there = |index: &usize| judged.evidence[*index] != BlockEvidence::Absent;
                 (parities.iter().copied().filter(is_there).collect(), parities)
             }
-            _ => match missing_beside_both_parities(&judged.witnesses, data) {
+            _ => match missing_beside_both_parities(&judged.evidence, data) {
                 // With a data member missing: its data follows from P, and Q from all the data.
                 Some(missing) => (vec![data + 1], vec![missing, data + 1]),
                 None => return Vec::new(),
@@ -134,14 +134,14 @@ impl<M: Member, C: Clock> Control<M, C> {
             let solved = judged.solved(self.core.info.kernel, index, &without)?;
             Some(Fix { slot, at, block: self.core.pool.copy_of(&solved) })
         };
-        who.into_iter().map(fix).collect::<Option<_>>().unwrap_or_default()
+        blocks.into_iter().map(fix).collect::<Option<_>>().unwrap_or_default()
     }
 
     /// The writes that correct copies, as far as `action` allows.
     pub(super) fn fixes_of_copies(
         &self,
         row: &Row,
-        witnesses: &[Witness<'_>],
+        evidence: &[BlockEvidence<'_>],
         verdict: &Verdict,
         action: ScrubAction,
     ) -> Vec<Fix> {
@@ -149,21 +149,22 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Vec::new();
         }
         let right = match verdict {
-            Verdict::Wrong { .. } => truth(witnesses).map(|(bytes, _)| bytes),
-            _ => witnesses.iter().find_map(|witness| witness.bytes()), // md's choice
+            Verdict::Wrong { .. } => truth(evidence).map(|(bytes, _)| bytes),
+            _ => evidence.iter().find_map(|block| block.bytes()), // md's choice
         };
         let Some(right) = right else { return Vec::new() };
         let block = self.core.pool.copy_of(right);
-        let is_wrong = |witness: &Witness<'_>| *witness != Witness::Absent && witness.bytes() != Some(right);
-        let wrong = row.places.iter().zip(witnesses).filter(|(_, witness)| is_wrong(witness));
+        let is_wrong =
+            |witness: &BlockEvidence<'_>| *witness != BlockEvidence::Absent && witness.bytes() != Some(right);
+        let wrong = row.places.iter().zip(evidence).filter(|(_, witness)| is_wrong(witness));
         wrong.map(|(&(slot, at), _)| Fix { slot, at, block: block.clone() }).collect()
     }
 }
 
 /// The only data chunk with a missing member, where all other chunks and both parities were read.
-fn missing_beside_both_parities(witnesses: &[Witness<'_>], data: usize) -> Option<usize> {
+fn missing_beside_both_parities(witnesses: &[BlockEvidence<'_>], data: usize) -> Option<usize> {
     let mut unread = (0..witnesses.len()).filter(|&index| witnesses[index].bytes().is_none());
-    let missing = unread.next().filter(|&index| index < data && witnesses[index] == Witness::Absent)?;
+    let missing = unread.next().filter(|&index| index < data && witnesses[index] == BlockEvidence::Absent)?;
     (unread.next().is_none() && witnesses.len() == data + 2).then_some(missing)
 }
 

@@ -13,7 +13,7 @@ use crate::control::sweep::{Tally, Target};
 use crate::data::rebuild::{Slices, by_stripe, exponents, slot_of};
 use crate::data::runs::{Run, Runs};
 use crate::plan::ROW_BYTES;
-use crate::plan::planner::Transfer;
+use crate::plan::planner::ChunkTransfer;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError};
@@ -71,7 +71,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         for (role, right) in [Role::P, Role::Q].into_iter().zip(right) {
             if read(role).is_none_or(|found| found[..] != right[..]) {
                 let start = (part.start - stripe.component().0) as u32;
-                let change = Transfer { role, within: start..start + right.len() as u32 };
+                let change = ChunkTransfer { role, within: start..start + right.len() as u32 };
                 self.data.invalidate(stripe, std::iter::once(&change));
                 wrong.push((slot_of(stripe, role), part.start, right));
             }

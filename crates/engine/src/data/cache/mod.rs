@@ -22,7 +22,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::plan::planner::Transfer;
+use crate::plan::planner::ChunkTransfer;
 use format::geometry::Role;
 use serde::Serialize;
 use smallvec::SmallVec;
@@ -134,8 +134,8 @@ impl StripeCache {
     }
 
     /// What is held of a stripe with first row `base`, in `within` of its chunks.
-    pub(crate) fn lookup(&self, base: Row, within: &Range<u32>) -> SmallVec<[Transfer; 4]> {
-        let mut known = SmallVec::<[Transfer; 4]>::new();
+    pub(crate) fn lookup(&self, base: Row, within: &Range<u32>) -> SmallVec<[ChunkTransfer; 4]> {
+        let mut known = SmallVec::<[ChunkTransfer; 4]>::new();
         if self.is_empty() {
             return known;
         }
@@ -146,7 +146,7 @@ impl StripeCache {
             for &(role, _) in &line.pages {
                 match known.iter_mut().find(|t| t.role == role && t.within.end == page.start) {
                     Some(transfer) => transfer.within.end = page.end,
-                    None => known.push(Transfer { role, within: page.clone() }),
+                    None => known.push(ChunkTransfer { role, within: page.clone() }),
                 }
             }
         }
@@ -157,7 +157,7 @@ impl StripeCache {
     ///
     /// # Panics
     /// If the contents are not held.
-    pub(crate) fn get(&mut self, base: Row, transfer: &Transfer, into: &mut [u8]) {
+    pub(crate) fn get(&mut self, base: Row, transfer: &ChunkTransfer, into: &mut [u8]) {
         self.recalled += into.len() as u64;
         for part in page_parts(base, transfer.within.start, into.len()) {
             let line = self.lines.get_mut(&part.row).expect("a listed row has its line");
@@ -168,7 +168,7 @@ impl StripeCache {
     }
 
     /// Drops what is about to change in a stripe. Parity changes with any data.
-    pub(crate) fn invalidate<'a>(&mut self, base: Row, changes: impl Iterator<Item = &'a Transfer> + Clone) {
+    pub(crate) fn invalidate<'a>(&mut self, base: Row, changes: impl Iterator<Item = &'a ChunkTransfer> + Clone) {
         if self.is_empty() {
             return;
         }
@@ -223,7 +223,7 @@ impl StripeCache {
     }
 
     /// Caches what a stripe's members hold now, as far as it was admitted.
-    pub(crate) fn insert(&mut self, base: Row, transfer: &Transfer, contents: &[u8]) {
+    pub(crate) fn insert(&mut self, base: Row, transfer: &ChunkTransfer, contents: &[u8]) {
         for part in page_parts(base, transfer.within.start, contents.len()) {
             self.put(transfer.role, &part, &contents[part.of_range.clone()]);
         }

@@ -67,13 +67,13 @@ impl Members {
         Self { chunks: keys.map(|key| (key, vec![0; CHUNK_BYTES as usize])).collect(), changes: 0 }
     }
 
-    fn change(&mut self, stripe: u64, transfer: &Transfer) {
+    fn change(&mut self, stripe: u64, transfer: &ChunkTransfer) {
         self.changes = self.changes.wrapping_add(1);
         let range = transfer.within.start as usize..transfer.within.end as usize;
         self.chunks.get_mut(&(stripe, transfer.role)).expect("a chunk")[range].fill(self.changes);
     }
 
-    fn contents(&self, stripe: u64, transfer: &Transfer) -> Vec<u8> {
+    fn contents(&self, stripe: u64, transfer: &ChunkTransfer) -> Vec<u8> {
         self.chunks[&(stripe, transfer.role)][transfer.within.start as usize..transfer.within.end as usize].to_vec()
     }
 }
@@ -106,9 +106,9 @@ proptest! {
         let mut members = Members::new();
         for write in writes {
             let Write { stripe, data, within, ending, reads_other } = write;
-            let transfer = |role| Transfer { role, within: within.clone() };
+            let transfer = |role| ChunkTransfer { role, within: within.clone() };
             let mut changes = vec![transfer(Role::Data(data)), transfer(Role::P), transfer(Role::Q)];
-            let mut known: Vec<(Transfer, Vec<u8>)> = Vec::new();
+            let mut known: Vec<(ChunkTransfer, Vec<u8>)> = Vec::new();
             if reads_other {
                 let other = transfer(Role::Data(1 - data));
                 known.push((other.clone(), members.contents(stripe, &other)));
@@ -136,7 +136,7 @@ fn write_page(cache: &mut StripeCache, row: u64) -> bool {
     let (base, within) = (Row(row), 0..PAGE_BYTES as u32);
     let known = cache.lookup(base, &within);
     known.iter().for_each(|transfer| cache.get(base, transfer, &mut [0; PAGE_BYTES]));
-    let changes = [Role::Data(0), Role::P].map(|role| Transfer { role, within: within.clone() });
+    let changes = [Role::Data(0), Role::P].map(|role| ChunkTransfer { role, within: within.clone() });
     cache.invalidate(base, changes.iter());
     if cache.admit(base, &within, row.checked_sub(1).map(Row)) {
         changes.iter().for_each(|change| cache.insert(base, change, &[1; PAGE_BYTES]));

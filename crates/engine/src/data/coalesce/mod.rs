@@ -28,8 +28,8 @@ mod stripe_write;
 mod writeback;
 
 use crate::base::buffer::Block;
-use crate::base::range_lock::Asked;
-use crate::base::write_set::{Patch, Patchwork};
+use crate::base::range_lock::OwnedLock;
+use crate::base::write_set::{WriteExtent, WriteSet};
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::request::Durability;
@@ -139,7 +139,7 @@ impl Coalescer {
     }
 
     /// Puts `patch` into an open stripe write, and closes the stripe write when it is complete.
-    fn add(&self, write: &StripeWrite, patch: Patch) {
+    fn add(&self, write: &StripeWrite, patch: WriteExtent) {
         let bytes = {
             let mut patches = write.patches.borrow_mut();
             let before = patches.bytes();
@@ -217,7 +217,7 @@ impl Coalescer {
                     && next.stripes.end - batch.stripes.start <= self.stripes_max
                     && next.phase.get() == Phase::Closed
                     && is_full(next)
-                    && next.lock.borrow().as_ref().is_some_and(Asked::is_granted)
+                    && next.lock.borrow().as_ref().is_some_and(OwnedLock::is_granted)
             };
             let Some(place) = writes.iter().position(follows) else { break };
             let next = writes.remove(place);
@@ -240,7 +240,7 @@ impl Coalescer {
     /// As [`Coalescer::start`], for a stripe write whose single caller is to write it. `None` if another caller has
     /// joined, the lock is not granted, or more can come.
     fn start_alone(&self, write: &Rc<StripeWrite>, stripe_bytes: u64) -> Option<WriteBatch> {
-        let is_held = write.lock.borrow().as_ref().is_some_and(Asked::is_granted);
+        let is_held = write.lock.borrow().as_ref().is_some_and(OwnedLock::is_granted);
         (is_held && !self.is_waited_for(write) && !write.has_task()).then(|| self.start(write, stripe_bytes))
     }
 
@@ -273,8 +273,8 @@ struct WriteBatch {
     stripes: Range<u64>,
     /// All bytes of all its stripes are given.
     is_full: bool,
-    patches: Patchwork,
-    locks: SmallVec<[Asked; 1]>,
+    patches: WriteSet,
+    locks: SmallVec<[OwnedLock; 1]>,
 }
 
 /// A request's wait for all its parts. If the request is dropped, the write goes on as long as another request has a
@@ -372,7 +372,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let stream = arrival.stream();
         let is_answered = coalescer.dirty.is_on() && durability == Durability::Ordinary;
         let mut answer = Answer::new(coalescer, Some(arrival), bytes);
-        let mut rest = Patch { at, block: from };
+        let mut rest = WriteExtent { at, block: from };
         let mut found = Some(waiting);
         while let Some(part) = rest.take_front(front_bytes(&rest, stripe_bytes)) {
             let stripes = part.at / stripe_bytes..part.end().div_ceil(stripe_bytes);
@@ -412,7 +412,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         coalescer.close_within(&stripes);
         let write = Rc::new(StripeWrite::new(
             stripes.clone(),
-            self.core.locks.ask(mutant!("stripe-not-locked" => stripes.start..stripes.start, else stripes)),
+            self.core
+                .locks
+                .request_exclusive(mutant!("stripe-not-locked" => stripes.start..stripes.start, else stripes)),
         ));
         coalescer.writes.borrow_mut().push(write.clone());
         write
@@ -430,7 +432,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 }
 
 /// How much of it goes into one stripe write: up to the end of its first stripe, or all its whole stripes.
-fn front_bytes(rest: &Patch, stripe_bytes: u64) -> u64 {
+fn front_bytes(rest: &WriteExtent, stripe_bytes: u64) -> u64 {
     let bytes = rest.block.len() as u64;
     if rest.at.is_multiple_of(stripe_bytes) && bytes >= stripe_bytes {
         return bytes / stripe_bytes * stripe_bytes;
@@ -520,7 +522,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         parity: &Parity,
         stripes: Range<u64>,
         is_full: bool,
-        patches: &Patchwork,
+        patches: &WriteSet,
     ) -> WriteResult {
         self.core.check_not_failed()?;
         // Data that was answered is owed by no member before it is written to one.
@@ -532,8 +534,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let _mark = self.authority.mark_write(&patches.range()).await.map_err(lost)?;
         match is_full {
             // Boxed: it holds a lot, and the futures of small writes would have to hold it as well.
-            true => Box::pin(self.write_full_stripes(parity, stripes, patches.patches())).await?,
-            false => self.write_part(parity, stripes.start, patches.patches()).await?,
+            true => Box::pin(self.write_full_stripes(parity, stripes, patches.extents())).await?,
+            false => self.write_part(parity, stripes.start, patches.extents()).await?,
         }
         self.authority.record_departed().await
     }

@@ -4,8 +4,8 @@
 //! goes on. Only when all callers are gone is the task dropped as well. A stripe write with a single caller needs no
 //! task: that caller writes it.
 
-use crate::base::range_lock::Asked;
-use crate::base::write_set::Patchwork;
+use crate::base::range_lock::OwnedLock;
+use crate::base::write_set::WriteSet;
 use crate::data::coalesce::streams::{Arrival, StreamKey};
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use smallvec::SmallVec;
@@ -47,13 +47,13 @@ struct Caller {
 pub(super) struct StripeWrite {
     pub(super) stripes: Range<u64>,
     pub(super) phase: Cell<Phase>,
-    pub(super) patches: RefCell<Patchwork>,
+    pub(super) patches: RefCell<WriteSet>,
     /// The stream that fills it.
     pub(super) stream: Cell<Option<StreamKey>>,
     /// Whether the array itself waits for it, because its writes were answered already.
     pub(super) dirty: Cell<bool>,
     /// Requested when the stripe write was made, so that later requests for the lock wait for it.
-    pub(super) lock: RefCell<Option<Asked>>,
+    pub(super) lock: RefCell<Option<OwnedLock>>,
     /// Wakes the task, which waits until the stripe write is closed.
     closing: RefCell<Option<Waker>>,
     task: RefCell<Option<Pin<Box<dyn Future<Output = WriteResult>>>>>,
@@ -66,7 +66,7 @@ pub(super) struct StripeWrite {
 }
 
 impl StripeWrite {
-    pub(super) fn new(stripes: Range<u64>, lock: Asked) -> Self {
+    pub(super) fn new(stripes: Range<u64>, lock: OwnedLock) -> Self {
         Self {
             stripes,
             phase: Cell::new(Phase::Open),

@@ -17,7 +17,7 @@
 
 use crate::base::buffer::Buffer;
 use crate::base::range_set::Ranges;
-use crate::base::write_set::Patch;
+use crate::base::write_set::WriteExtent;
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::coalesce::stripe_write::{RequestId, StripeWrite};
@@ -99,7 +99,7 @@ impl Coalescer {
     fn has_lost(&self, at: u64, bytes: u64) -> bool {
         let is_here = |start: u64, end: u64| start < at + bytes && at < end;
         let has_failed = |write: &StripeWrite| {
-            write.has_failed() && write.patches.borrow().patches().iter().any(|patch| is_here(patch.at, patch.end()))
+            write.has_failed() && write.patches.borrow().extents().iter().any(|patch| is_here(patch.at, patch.end()))
         };
         self.dirty.lost.borrow().touches(&(at..at + bytes))
             || self.dirty.writes.borrow().iter().any(|(write, _)| has_failed(write))
@@ -109,13 +109,13 @@ impl Coalescer {
     /// blocks: a write that joins a stripe write later must not be seen in a part of a block.
     fn dirty_writes_in(&self, at: u64, bytes: u64, block_bytes: u64) -> Vec<(Rc<StripeWrite>, Vec<Range<u64>>)> {
         let writes = self.dirty.writes.borrow();
-        let in_blocks = |patch: Patch| {
+        let in_blocks = |patch: WriteExtent| {
             let (start, end) = (patch.at / block_bytes * block_bytes, patch.end().next_multiple_of(block_bytes));
             start.max(at)..end.min(at + bytes)
         };
         let in_range = |(write, _): &(Rc<StripeWrite>, RequestId)| {
             let patches = write.patches.borrow();
-            let dirty = patches.patches().iter().filter_map(|patch| patch.within(at..at + bytes));
+            let dirty = patches.extents().iter().filter_map(|patch| patch.within(at..at + bytes));
             let ranges: Vec<_> = dirty.map(in_blocks).collect();
             (!ranges.is_empty()).then(|| (write.clone(), ranges))
         };
@@ -123,12 +123,12 @@ impl Coalescer {
     }
 
     /// The dirty data of a range, later data after earlier.
-    fn dirty_in(&self, at: u64, bytes: u64) -> Vec<Patch> {
+    fn dirty_in(&self, at: u64, bytes: u64) -> Vec<WriteExtent> {
         let range = at..at + bytes;
         let writes = self.dirty.writes.borrow();
         let mut patches = Vec::new();
         for (write, _) in writes.iter().filter(|(write, _)| !write.is_done()) {
-            patches.extend(write.patches.borrow().patches().iter().filter_map(|patch| patch.within(range.clone())));
+            patches.extend(write.patches.borrow().extents().iter().filter_map(|patch| patch.within(range.clone())));
         }
         patches
     }
@@ -218,7 +218,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         match outcome {
             Err(error) if error.kind == ArrayErrorKind::NoSpace => self.coalescer.dirty.is_owed.set(true),
             Err(error) => self.lose(&write, &error.reason),
-            Ok(()) => write.patches.borrow().patches().iter().for_each(|patch| {
+            Ok(()) => write.patches.borrow().extents().iter().for_each(|patch| {
                 self.coalescer.written_over(&(patch.at..patch.end()));
             }),
         }
@@ -239,7 +239,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// Records that data which was answered could not be written.
     fn lose(&self, write: &StripeWrite, reason: &str) {
-        for patch in write.patches.borrow().patches() {
+        for patch in write.patches.borrow().extents() {
             let range = patch.at..patch.end();
             tracing::error!("bytes {} to {} were answered and could not be written: {reason}", range.start, range.end);
             self.coalescer.dirty.lost.borrow_mut().add(range);

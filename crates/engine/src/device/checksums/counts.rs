@@ -1,15 +1,15 @@
-//! How many blocks of a member have no checksum that is known, by the pages of its table.
+//! Counts a member's blocks whose checksum is unknown, for each page of its table.
 //!
-//! Knows no page: whoever changes one says what is known of it. A page that nobody has looked at since the array was started is
-//! not counted, and whoever asks is told of how many blocks that is so.
+//! Holds no pages: the table reports the number of known checksums with each change. A page that was not loaded since
+//! assembly is not counted, and its blocks are reported as uncounted.
 
 use format::integrity::{Layout, PAGE_ENTRIES};
 use std::ops::Range;
 
-/// A page that was not counted yet.
+/// The mark of a page that was not counted yet.
 const NOT_COUNTED: u16 = u16::MAX;
 
-/// For each page how many of its blocks that are in use are unknown, at the most.
+/// For each page, an upper bound of its used blocks whose checksum is unknown.
 #[derive(Debug)]
 pub(crate) struct Counts {
     unknown: Vec<u16>,
@@ -20,13 +20,13 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Nothing is counted yet.
+    /// Counts in which no page is counted.
     pub(super) fn new(layout: &Layout) -> Self {
         let unknown = vec![NOT_COUNTED; layout.pages() as usize];
         Self { unknown, blocks: layout.blocks(), total: 0, uncounted: layout.blocks() }
     }
 
-    /// No more than so many blocks are in use.
+    /// Limits the used blocks to the first `blocks`.
     pub(super) fn use_blocks(&mut self, blocks: u64) {
         let before = self.blocks;
         self.blocks = blocks.min(before);
@@ -35,7 +35,7 @@ impl Counts {
             match self.unknown[page] {
                 NOT_COUNTED => self.uncounted -= gone,
                 unknown => {
-                    // The last ones are unknown more likely than not: they were never written.
+                    // The last blocks were probably never written, so they are taken as unknown.
                     let left = u64::from(unknown).saturating_sub(gone);
                     self.total -= u64::from(unknown) - left;
                     self.unknown[page] = left as u16;
@@ -61,12 +61,12 @@ impl Counts {
         self.total += unknown;
     }
 
-    /// Of a page so many checksums are known.
+    /// Sets a page's count from the number of its `known` checksums.
     pub(super) fn know(&mut self, page: usize, known: usize) {
         self.set(page, self.blocks_in(page).saturating_sub(known as u64));
     }
 
-    /// Of so many places in a page `before` were known, and `after` are now.
+    /// Updates a page's count: of the changed entries `before` were known, and `after` are known now.
     pub(super) fn change(&mut self, page: usize, before: usize, after: usize) {
         if self.is_counted(page) {
             let unknown = (u64::from(self.unknown[page]) + before as u64).saturating_sub(after as u64);
@@ -78,24 +78,24 @@ impl Counts {
         self.unknown[page] != NOT_COUNTED
     }
 
-    /// Blocks that are unknown, of the pages that were counted.
+    /// Blocks with an unknown checksum in the counted pages.
     pub(super) fn unknown(&self) -> u64 {
         self.total
     }
 
-    /// Blocks of the pages that were not.
+    /// Blocks in the pages that are not counted.
     pub(super) fn uncounted(&self) -> u64 {
         self.uncounted
     }
 
-    /// The first pages that were not counted, so many at the most.
+    /// The first run of uncounted pages, at most `most` long.
     pub(super) fn next_uncounted(&self, most: usize) -> Option<Range<u64>> {
         let first = self.unknown.iter().position(|unknown| *unknown == NOT_COUNTED)?;
         let run = self.unknown[first..].iter().take(most).take_while(|unknown| **unknown == NOT_COUNTED).count();
         Some(first as u64..(first + run) as u64)
     }
 
-    /// Whether any of these blocks is of a page with something unknown in it, or may be.
+    /// Whether any of these blocks is in a page with unknown checksums, or in an uncounted page.
     pub(super) fn is_any_unknown(&self, blocks: &Range<u64>) -> bool {
         let end = blocks.end.min(self.blocks);
         blocks.start < end

@@ -1,18 +1,18 @@
-//! Checksums of a member's blocks: kept with every write, asked with every read.
+//! Checksums of a member's blocks: updated with every write, verified with every read.
 //!
-//! All of it is between a [`Device`](crate::device::Device) and its member, so whatever reads or writes
-//! data, requests and sweeps alike, is covered. [`table`] is what is known; here it is
-//! brought from and to the member. Format: [`format::integrity`].
+//! The layer lies between a [`Device`](crate::device::Device) and its member, so it covers requests
+//! and sweeps alike. [`table`] holds the checksums in memory; this module
+//! transfers them from and to the member. Format: [`format::integrity`].
 //!
-//! The order on the member, which the simulator cuts at every write:
-//! * a region is noted as open, flushed, before the first write to a block of it;
-//! * it is closed only after its pages of the table and the data itself are flushed,
-//!   lazily, and while the array is busy few of them: see [`table`];
-//! * the header names a superblock before that superblock is written, flushed.
+//! The order of writes on the member, which the simulator interrupts at every write:
+//! * A region is marked as open, and flushed, before the first write to one of its blocks.
+//! * A region is closed only after its pages of the table and its data are flushed.
+//!   That happens lazily, and rarely while the array is busy: see [`table`].
+//! * The header names a superblock, and is flushed, before that superblock is written.
 //!
-//! So after a loss of power the checksums of open regions are unknown and all
-//! others right; and after anybody else has written, which the superblock
-//! shows, all are unknown. They are learned again by writes and sweeps.
+//! So after a power loss the checksums of open regions are unknown and all others
+//! are right. After a write by other software, which the superblock shows, all
+//! are unknown. Writes and sweeps fill in unknown checksums.
 
 mod counts;
 mod table;
@@ -39,22 +39,22 @@ use std::sync::LazyLock;
 use std::time::Duration;
 use table::{IDLE_PERIODS, Table};
 
-/// Which regions are to be closed.
+/// The regions to close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// Those that have been idle for some periods, one of which has just passed.
+    /// Regions that have been idle for [`IDLE_PERIODS`].
     Idle,
-    /// All: nothing is being written any more.
+    /// All regions: no writes are in flight.
     All,
 }
 
-/// What may be kept of a member's table in memory.
+/// Memory limits for a member's checksum table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChecksumMemory {
-    /// Pages of 4 KiB, one at least; each is for 4 MiB of data.
+    /// Resident pages of 4 KiB, at least one. Each page covers 4 MiB of data.
     pub pages: usize,
-    /// Bytes of checksums that changed and whose pages are not among these. As many as are spread over the table of a large
-    /// member wait to be written in long transfers.
+    /// Bytes of changed checksums whose pages are not resident. Changes scattered over the table of a large
+    /// member are collected here, and written in long transfers.
     pub changes_bytes: usize,
 }
 
@@ -64,33 +64,34 @@ impl Default for ChecksumMemory {
     }
 }
 
-/// Where there are too many pages in memory, one of so many is let go of.
-const PARTS_LET_GO: usize = 16;
+/// When too many pages are resident, one in this many is evicted.
+const EVICTED_PART: usize = 16;
 
-/// Pages that are written as one transfer at the most.
+/// The most pages in one transfer.
 const PAGES_TOGETHER: usize = 256;
 
-/// So many pages between two that have changed are written with them: a transfer costs more.
+/// Up to this many unchanged pages between two changed ones are written with them, because that costs less than a
+/// second transfer.
 const PAGES_BETWEEN: u64 = 16;
 
-/// Transfers of pages that are under way at a time.
+/// Page transfers in flight at a time.
 const TRANSFERS: usize = 8;
 
-/// Regions that are closed as one: whoever wants to open one waits for it.
+/// Regions closed in one step; a write that opens a region waits for the step.
 const REGIONS_TOGETHER: usize = 256;
 
-/// When checksums are asked.
+/// When checksums are verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Verify {
-    /// With every read.
+    /// At every read.
     #[default]
     Always,
-    /// With the reads of sweeps alone.
+    /// At the reads of sweeps only.
     Scrub,
 }
 
 impl Verify {
-    /// Its name.
+    /// The setting's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -98,7 +99,7 @@ impl Verify {
         }
     }
 
-    /// By its name.
+    /// The setting with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Always, Self::Scrub].into_iter().find(|verify| verify.name() == name)
     }
@@ -109,36 +110,36 @@ pub(crate) struct Checksums {
     pool: Pool,
     table: RefCell<Table>,
     header: RefCell<Header>,
-    /// Pages on their way, by number.
+    /// Locks pages of the table during their transfers, by number.
     moving: RangeLocks,
     /// Held while the header or the open regions are written.
     marking: RangeLocks,
-    /// Held while changes are written because there are too many.
-    relieving: RangeLocks,
-    /// Whether they counted when they were found, or were made for a member that nobody had written to.
-    vouched: Cell<bool>,
-    /// A header was written since this was made: the member is in use.
+    /// Held while excess changes are written.
+    writing_back: RangeLocks,
+    /// Whether the checksums found were valid, or were created for a member without earlier writes.
+    trusted: Cell<bool>,
+    /// Whether a header was written since assembly, so that the member is in use.
     announced: Cell<bool>,
     verify: Cell<Verify>,
     memory: Cell<ChecksumMemory>,
-    /// Blocks that were not what their checksum says, each counted once until it is written.
+    /// Blocks that did not match their checksum, each counted once until it is written.
     wrong: Cell<u64>,
     counted: Counted,
     /// Raised whenever a write ends.
     written: Signal,
-    /// Pages that could not be had and were named.
-    told: Cell<u32>,
+    /// The number of unreadable pages that were logged.
+    lost_pages_logged: Cell<u32>,
 }
 
-/// What a write leaves behind.
+/// The checksums that a write leaves.
 #[derive(Debug)]
-pub(crate) enum Contents {
+pub(crate) enum WrittenChecksums {
     Blocks(SmallVec<[Checksum; 16]>),
     Zeros,
 }
 
-impl Contents {
-    /// Of blocks one behind the other, each of whole blocks of 4 KiB.
+impl WrittenChecksums {
+    /// The checksums of adjacent blocks, each a multiple of 4 KiB.
     pub(crate) fn of(blocks: &[Block]) -> Self {
         let pieces = blocks.iter().flat_map(|block| block.chunks(BLOCK_BYTES as usize));
         Self::Blocks(pieces.map(checksum).collect())
@@ -153,57 +154,58 @@ impl Contents {
     }
 }
 
-/// That of a block of zeros.
+/// The checksum of a block of zeros.
 static ZERO: LazyLock<Checksum> = LazyLock::new(|| Checksum::of(&[0; BLOCK_BYTES as usize]));
 
-/// What [`Checksum::of`] says, sooner.
+/// As [`Checksum::of`], but faster.
 fn checksum(block: &[u8]) -> Checksum {
     Checksum::from_crc(parity::crc32c(block))
 }
 
-/// A write under way. Dropped without [`Writing::end`], it may be done in part, and what it changed is unknown.
-pub(crate) struct Writing<'a> {
+/// A write in flight. If it is dropped without [`ChecksumUpdate::end`], the write may be done in part, and the
+/// checksums that it would change become unknown.
+pub(crate) struct ChecksumUpdate<'a> {
     checksums: &'a Checksums,
     blocks: Range<u64>,
-    /// Its number in the table, once the member may be carrying it out.
+    /// The write's number in the table, from the moment at which the member may be executing it.
     started: Option<u64>,
     is_done: bool,
 }
 
-impl Writing<'_> {
-    /// The member has it.
+impl ChecksumUpdate<'_> {
+    /// The member has completed the write.
     pub(crate) fn end(mut self) {
         self.is_done = true;
     }
 }
 
-impl Drop for Writing<'_> {
+impl Drop for ChecksumUpdate<'_> {
     fn drop(&mut self) {
         self.checksums.table.borrow_mut().end(&self.blocks, self.started, self.is_done);
         if self.is_done {
-            // Not before: a reader beside the write may still find what was there, which was counted.
+            // Not earlier: a concurrent read may still return the old contents, which were counted.
             self.checksums.counted.written(&self.blocks);
         }
         self.checksums.written.raise();
     }
 }
 
-/// The blocks of a range of a component, which is made of whole ones.
+/// The blocks of a component range, which must consist of whole blocks.
 fn blocks(at: ComponentByte, bytes: u64) -> Range<u64> {
-    debug_assert!((at.0 | bytes).is_multiple_of(BLOCK_BYTES), "transfers of an array with checksums are whole blocks");
+    debug_assert!((at.0 | bytes).is_multiple_of(BLOCK_BYTES), "an array with checksums transfers whole blocks");
     at.0 / BLOCK_BYTES..(at.0 + bytes) / BLOCK_BYTES
 }
 
-/// An epoch that no page of the table has: `now` is, since these are never older than it.
+/// An epoch later than that of any page of the table.
 fn epoch(now: Duration, before: u64) -> u64 {
     (now.as_micros() as u64).max(before + 1)
 }
 
 impl Checksums {
-    /// What `member` has, if anything. `now` is the wall clock's.
+    /// The checksums on `member`, if it has any. `now` is wall-clock time.
     ///
     /// # Errors
-    /// When there are checksums and they cannot be used, nor added to.
+    /// When there are checksums that can be neither used nor replaced.
     pub(crate) async fn find<M: Member>(
         member: &M,
         superblock: &Superblock,
@@ -216,22 +218,22 @@ impl Checksums {
         let pages = pages.map(|page| page.unwrap_or_else(|_| vec![0; PAGE_BYTES]));
         let Some(mut header) = Header::decode_pair([&pages[0], &pages[1]])? else { return Ok(None) };
         if header.set_uuid != superblock.set_uuid {
-            return Ok(None); // left by an array that was there before
+            return Ok(None); // left by an earlier array
         }
         header.check(superblock, &layout)?;
         check_apart_from_bitmap(member, superblock, &layout, pool).await?;
         let noted = read_page(member, pool, layout.open_at()).await;
-        let vouched = header.vouches_for(superblock) && (mutant!("unread-regions-believed") || noted.is_ok());
-        if !vouched {
-            // With what could not be read too: it may be readable the next time, and say of today's writes what it says now.
+        let trusted = header.vouches_for(superblock) && (mutant!("unread-regions-believed") || noted.is_ok());
+        if !trusted {
+            // Unreadable pages get a new epoch too. They may be readable at the next assembly, and would then be stale.
             header.epoch = epoch(now, header.epoch);
         }
         let open = Open::decode(&noted.unwrap_or_else(|_| vec![0; PAGE_BYTES]), &header.binding());
-        Ok(Some(Self::new(pool.clone(), layout, header, open, vouched)))
+        Ok(Some(Self::new(pool.clone(), layout, header, open, trusted)))
     }
 
-    /// Puts a header on `member`, whose superblock is about to be written: checksums
-    /// that know nothing yet.
+    /// Creates checksums on `member`, all of them unknown. The caller writes the superblock
+    /// afterwards.
     ///
     /// # Errors
     /// When the member fails.
@@ -249,7 +251,7 @@ impl Checksums {
         Ok(made)
     }
 
-    /// Puts checksums of zeros on `member`, for all of its blocks.
+    /// Writes checksums of zeros for all blocks of `member`.
     ///
     /// # Errors
     /// When the member fails.
@@ -269,27 +271,27 @@ impl Checksums {
         member.flush().await
     }
 
-    fn new(pool: Pool, layout: Layout, header: Header, open: Open, vouched: bool) -> Self {
+    fn new(pool: Pool, layout: Layout, header: Header, open: Open, trusted: bool) -> Self {
         let binding = header.binding();
         Self {
             pool,
-            table: RefCell::new(Table::new(layout, binding, open, vouched)),
+            table: RefCell::new(Table::new(layout, binding, open, trusted)),
             header: RefCell::new(header),
             moving: RangeLocks::default(),
             marking: RangeLocks::default(),
-            relieving: RangeLocks::default(),
-            vouched: Cell::new(vouched),
+            writing_back: RangeLocks::default(),
+            trusted: Cell::new(trusted),
             announced: Cell::new(false),
             verify: Cell::new(Verify::Always),
             memory: Cell::default(),
             wrong: Cell::new(0),
             counted: Counted::default(),
             written: Signal::default(),
-            told: Cell::new(0),
+            lost_pages_logged: Cell::new(0),
         }
     }
 
-    /// The first byte that belongs to them.
+    /// The first byte of the checksum area.
     pub(crate) fn begin_at(&self) -> MemberByte {
         self.table.borrow().layout().headers_at()[1]
     }
@@ -306,40 +308,40 @@ impl Checksums {
         self.verify.get()
     }
 
-    /// Whether something was learned or changed that no header stands for yet.
-    pub(crate) fn has_news(&self) -> bool {
+    /// Whether checksums have changed that the header does not cover yet.
+    pub(crate) fn has_unannounced_changes(&self) -> bool {
         !self.announced.get() && self.table.borrow().has_changes()
     }
 
-    /// Whether nobody had written to the member without them when they were found.
-    pub(crate) fn vouched(&self) -> bool {
-        self.vouched.get()
+    /// Whether the checksums were valid when they were found: no other software had written to the member.
+    pub(crate) fn trusted(&self) -> bool {
+        self.trusted.get()
     }
 
-    /// What they do not know yet was never written by others: they are a new member's, which is recovered whole.
-    pub(crate) fn are_new(&self) {
-        self.vouched.set(true);
+    /// Marks the checksums as trusted: they are those of a new member, which is recovered completely.
+    pub(crate) fn trust(&self) {
+        self.trusted.set(true);
     }
 
-    /// Blocks in use of which nothing is known, and those of which it is not known yet whether anything is.
+    /// The number of used blocks without a known checksum, and of used blocks not counted yet.
     pub(crate) fn unknown(&self) -> (u64, u64) {
         let table = self.table.borrow();
         (table.counts().unknown(), table.counts().uncounted())
     }
 
-    /// Only so many bytes of the component are in use.
+    /// Limits the counts to the first `bytes` of the component.
     pub(crate) fn use_bytes(&self, bytes: u64) {
         self.table.borrow_mut().use_blocks(bytes.div_ceil(BLOCK_BYTES));
     }
 
-    /// Whether of any block in these bytes of the component something may be unknown.
+    /// Whether any checksum of these component bytes may be unknown.
     pub(crate) fn is_any_unknown(&self, bytes: &Range<u64>) -> bool {
         let blocks = bytes.start / BLOCK_BYTES..bytes.end.div_ceil(BLOCK_BYTES);
         self.table.borrow().counts().is_any_unknown(&blocks)
     }
 
-    /// Looks at some pages of the table that were not counted yet; false when there was none.
-    pub(crate) async fn survey<M: Member>(&self, member: &M) -> bool {
+    /// Counts some pages of the table that were not counted yet; false when there was none.
+    pub(crate) async fn count_pages<M: Member>(&self, member: &M) -> bool {
         let next = self.table.borrow().counts().next_uncounted(PAGES_TOGETHER);
         let Some(run) = next else { return false };
         let _lock = self.moving.exclusive(run.clone()).await;
@@ -351,20 +353,20 @@ impl Checksums {
         true
     }
 
-    /// Blocks that were found wrong, each counted once until it is written.
+    /// The number of blocks that did not match their checksum, each counted once until it is written.
     pub(crate) fn wrong(&self) -> u64 {
         self.wrong.get()
     }
 
-    /// Before a read that is to be held against `checksums`: those of what comes are asked for. Gives what
-    /// [`Self::rewrites`] was.
+    /// Prepares a read that will be verified against `checksums`: requests the checksums of the data read. Returns
+    /// [`Self::rewrites`].
     pub(crate) fn expect(checksums: Option<&Self>, into: &mut Buffer) -> u64 {
         let Some(checksums) = checksums else { return 0 };
         into.want_sums();
         checksums.rewrites()
     }
 
-    /// After it: those of `checksums` that may have something against what was read.
+    /// After the read: `checksums`, if they do not confirm the data at once.
     pub(crate) fn against<'a>(
         checksums: Option<&'a Self>,
         at: ComponentByte,
@@ -374,16 +376,16 @@ impl Checksums {
         checksums.filter(|checksums| result.is_ok() && !checksums.is_right(at, std::slice::from_ref(read)))
     }
 
-    /// To be asked before a read, for the device to judge by.
+    /// The number of ended writes. If it has changed during a read, a mismatch is not conclusive.
     pub(crate) fn rewrites(&self) -> u64 {
         self.table.borrow().rewrites()
     }
 
-    /// Brings in what is needed to judge a range.
+    /// Loads the pages needed to verify a range.
     pub(crate) async fn prepare<M: Member>(&self, member: &M, at: ComponentByte, bytes: u64) {
         let blocks = blocks(at, bytes);
         while let Some(page) = self.missing(&blocks) {
-            self.bring(member, page).await;
+            self.load(member, page).await;
         }
     }
 
@@ -396,7 +398,7 @@ impl Checksums {
         self.table.borrow().missing(blocks)
     }
 
-    /// Whether all that is needed to judge what was read is here, and says nothing against it.
+    /// Whether all pages needed to verify the data are resident, and no checksum contradicts it.
     pub(crate) fn is_right(&self, at: ComponentByte, parts: &[Buffer]) -> bool {
         if let [block] = parts
             && block.len() as u64 == BLOCK_BYTES
@@ -408,12 +410,12 @@ impl Checksums {
         self.is_prepared(at, bytes) && self.first_wrong_of(at, parts).is_none()
     }
 
-    /// The first block that is not what its checksum says.
+    /// The first block that does not match its checksum.
     pub(crate) fn first_wrong(&self, at: ComponentByte, bytes: &[u8]) -> Option<u64> {
         self.table.borrow_mut().first_wrong(at.0 / BLOCK_BYTES, bytes, &[], BLOCK_BYTES as usize)
     }
 
-    /// The same of what was read into several buffers, whose checksums may have been taken on the way.
+    /// As [`Self::first_wrong`], of several buffers, whose checksums may have been computed during the read.
     pub(crate) fn first_wrong_of(&self, at: ComponentByte, parts: &[Buffer]) -> Option<u64> {
         let mut table = self.table.borrow_mut();
         let mut first = at.0 / BLOCK_BYTES;
@@ -427,26 +429,26 @@ impl Checksums {
         None
     }
 
-    /// Of how many blocks of a range nothing is known.
+    /// The number of blocks of a range without a known checksum.
     pub(crate) async fn unknown_in<M: Member>(&self, member: &M, at: ComponentByte, bytes: u64) -> u64 {
         self.prepare(member, at, bytes).await;
         let table = self.table.borrow();
         blocks(at, bytes).filter(|block| table.get(*block).is_none()).count() as u64
     }
 
-    /// Whether something is known of every block of a range.
+    /// Whether the checksum of every block of a range is known.
     pub(crate) fn knows(&self, at: ComponentByte, bytes: u64) -> bool {
         let table = self.table.borrow();
         blocks(at, bytes).all(|block| table.get(block).is_some())
     }
 
-    /// What is known of a block, if anything.
+    /// The checksum of a block, if it is known.
     pub(crate) fn get(&self, block: u64) -> Option<Checksum> {
         self.table.borrow().get(block)
     }
 
-    /// The error of a read that found `block` wrong.
-    pub(crate) fn convict(&self, at: MemberByte, bytes: u64, block: u64) -> MemberError {
+    /// Counts `block` as wrong, and returns the error for its read.
+    pub(crate) fn checksum_mismatch(&self, at: MemberByte, bytes: u64, block: u64) -> MemberError {
         if self.counted.add(block..block + 1) || mutant!("block-counted-twice") {
             self.wrong.set(self.wrong.get() + 1);
         }
@@ -454,23 +456,23 @@ impl Checksums {
         MemberFault { kind: MemberErrorKind::Corrupt, operation: Operation::Read, at, bytes, source }.into()
     }
 
-    /// Takes in what blocks hold that a sweep found in agreement with all others; how many were not known.
-    /// The caller keeps writes off them.
-    pub(crate) async fn learn<M: Member>(&self, member: &M, at: ComponentByte, data: &[u8]) -> u64 {
+    /// Fills in unknown checksums from blocks that a sweep found consistent. Returns how many were unknown.
+    /// The caller locks the blocks against writes.
+    pub(crate) async fn fill_unknown<M: Member>(&self, member: &M, at: ComponentByte, data: &[u8]) -> u64 {
         self.prepare(member, at, data.len() as u64).await;
         let block = |number: u64| {
             let start = (number * BLOCK_BYTES - at.0) as usize;
             checksum(&data[start..start + BLOCK_BYTES as usize])
         };
-        self.table.borrow_mut().learn(blocks(at, data.len() as u64), block)
+        self.table.borrow_mut().fill_unknown(blocks(at, data.len() as u64), block)
     }
 
-    /// Whether a write of a block is under way: a reader may have found what there is for a moment only, or a part of it.
+    /// Whether a write of a block is in flight, so that a read may return old, new or mixed contents.
     pub(crate) fn is_being_written(&self, block: u64) -> bool {
         self.table.borrow().is_being_written(block)
     }
 
-    /// Returns when no write of a block is under way.
+    /// Waits until no write of a block is in flight.
     pub(crate) async fn written(&self, block: u64) {
         loop {
             let seen = self.written.seen();
@@ -481,8 +483,8 @@ impl Checksums {
         }
     }
 
-    /// Before a write: its blocks may be what they were or what it leaves until it has ended; on the member, should the
-    /// power go, they are unknown. Their pages of the table need not be here.
+    /// Begins a write. Until it ends, its blocks may hold the old or the new contents. After a power loss their
+    /// checksums are unknown. Their pages of the table need not be resident.
     ///
     /// # Errors
     /// When the member fails.
@@ -491,28 +493,28 @@ impl Checksums {
         member: &M,
         at: ComponentByte,
         bytes: u64,
-        leaves: Contents,
-    ) -> Result<Writing<'_>, MemberError> {
+        leaves: WrittenChecksums,
+    ) -> Result<ChecksumUpdate<'_>, MemberError> {
         let blocks = blocks(at, bytes);
         self.table.borrow_mut().begin(&blocks);
-        let mut writing = Writing { checksums: self, blocks: blocks.clone(), started: None, is_done: false };
+        let mut writing = ChecksumUpdate { checksums: self, blocks: blocks.clone(), started: None, is_done: false };
         if !self.table.borrow().is_stable(&blocks) {
             Box::pin(self.open(member, &blocks)).await?;
         }
         loop {
-            let outgrown = self.table.borrow().outgrown(&blocks);
-            let Some(page) = outgrown else { break };
-            Box::pin(self.bring(member, page)).await;
+            let overgrown = self.table.borrow().overgrown(&blocks);
+            let Some(page) = overgrown else { break };
+            Box::pin(self.load(member, page)).await;
         }
         if self.table.borrow().changes_bytes() > self.memory.get().changes_bytes {
-            Box::pin(self.relieve(member)).await;
+            Box::pin(self.write_back(member)).await;
         }
         writing.started = Some(self.table.borrow_mut().start(&blocks, leaves));
         Ok(writing)
     }
 
-    /// Returns when the member says on stable storage that the regions of these blocks are open. Those
-    /// that wait for one round share the next.
+    /// Marks the regions of `blocks` as open on stable storage. Callers that wait for a running round
+    /// share the next one.
     async fn open<M: Member>(&self, member: &M, blocks: &Range<u64>) -> Result<(), MemberError> {
         self.table.borrow_mut().want_open(blocks);
         let _lock = self.marking.exclusive(0..1).await;
@@ -536,7 +538,7 @@ impl Checksums {
         member.write(at, page).await
     }
 
-    /// Before a superblock is written: the header stands for it, and for the one that it replaces.
+    /// Writes a header that names both the superblock about to be written and the one that it replaces.
     ///
     /// # Errors
     /// When the member fails.
@@ -565,13 +567,13 @@ impl Checksums {
         member.flush().await
     }
 
-    /// Brings a page of the table in. One that cannot be had knows nothing.
-    async fn bring<M: Member>(&self, member: &M, page: u64) {
-        if self.table.borrow().here() >= self.memory.get().pages {
+    /// Loads a page of the table. The checksums of an unreadable page are unknown.
+    async fn load<M: Member>(&self, member: &M, page: u64) {
+        if self.table.borrow().resident_pages() >= self.memory.get().pages {
             self.make_room(member).await;
         }
         let _lock = self.moving.exclusive(page..page + 1).await;
-        if self.table.borrow().is_here(page) {
+        if self.table.borrow().is_resident(page) {
             return;
         }
         let mut found = None;
@@ -582,42 +584,42 @@ impl Checksums {
                 Ok(bytes) => Page::decode(&bytes, &binding, page).map_err(|defect| defect.to_string()),
                 Err(error) => Err(error.to_string()),
             }
-            .inspect_err(|reason| self.tell_lost(reason))
+            .inspect_err(|reason| self.log_lost_page(reason))
             .ok();
         }
         self.table.borrow_mut().insert(page, found);
     }
 
-    /// Lets go of pages that were not used lately, and writes some out if that is not enough.
+    /// Evicts pages that were not used lately, and writes dirty ones if that is not enough.
     async fn make_room<M: Member>(&self, member: &M) {
         let ChecksumMemory { pages, changes_bytes } = self.memory.get();
-        let most = pages - pages.div_ceil(PARTS_LET_GO);
-        self.table.borrow_mut().let_go(most);
-        if self.table.borrow().here() >= pages {
+        let most = pages - pages.div_ceil(EVICTED_PART);
+        self.table.borrow_mut().evict(most);
+        if self.table.borrow().resident_pages() >= pages {
             let dirty = self.table.borrow().dirty_pages();
-            // A member that fails here fails its next write as well; the pages wait.
+            // If the member has failed, its next write fails too and reports it; the pages stay.
             if self.write_pages(member, &dirty).await.is_ok() {
-                self.table.borrow_mut().let_go(most);
+                self.table.borrow_mut().evict(most);
             }
         }
         if self.table.borrow().changes_bytes() > changes_bytes {
-            self.relieve(member).await;
+            self.write_back(member).await;
         }
     }
 
-    /// Writes changes whose pages are not here, those that follow each other in the table, until there are few enough.
-    async fn relieve<M: Member>(&self, member: &M) {
+    /// Writes changes of pages that are not resident, in the order of the table, until their memory is below the limit.
+    async fn write_back<M: Member>(&self, member: &M) {
         let most = self.memory.get().changes_bytes;
-        let _lock = self.relieving.exclusive(0..1).await;
+        let _lock = self.writing_back.exclusive(0..1).await;
         while self.table.borrow().changes_bytes() > most {
             let pages = self.table.borrow_mut().next_changed(PAGES_TOGETHER);
             if self.write_pages(member, &pages).await.is_err() {
-                return; // as above
+                return; // as in `make_room`
             }
         }
     }
 
-    /// Writes pages of the table, those that lie close together as one transfer.
+    /// Writes pages of the table; neighbouring pages share a transfer.
     async fn write_pages<M: Member>(&self, member: &M, pages: &[u64]) -> Result<(), MemberError> {
         let writes = stream::iter(runs(pages)).map(|run| self.write_run(member, run)).buffer_unordered(TRANSFERS);
         writes.collect::<Vec<_>>().await.into_iter().collect()
@@ -630,22 +632,22 @@ impl Checksums {
         if is_needed {
             buffer = self.read_run(member, &run, buffer).await;
         }
-        // From here to the write nothing waits.
+        // No await from here to the write.
         let at = self.table.borrow().layout().page_at(run.start);
         for (page, into) in run.clone().zip(buffer.chunks_exact_mut(PAGE_BYTES)) {
             let taken = self.table.borrow_mut().take_out(page, into);
-            let _ = taken.inspect_err(|defect| self.tell_lost(defect));
+            let _ = taken.inspect_err(|defect| self.log_lost_page(defect));
         }
-        let mut sent = Sent { table: &self.table, pages: run, is_over: false };
+        let mut in_flight = PagesInFlight { table: &self.table, pages: run, is_over: false };
         let written = member.write(at, buffer.freeze()).await;
-        sent.is_over = true;
+        in_flight.is_over = true;
         if written.is_ok() {
-            sent.pages = 0..0;
+            in_flight.pages = 0..0;
         }
         written
     }
 
-    /// Reads pages of the table; one that cannot be had is zeros, which know nothing.
+    /// Reads pages of the table. An unreadable page becomes zeros, which encode unknown checksums.
     async fn read_run<M: Member>(&self, member: &M, run: &Range<u64>, into: Buffer) -> Buffer {
         let place = |page| self.table.borrow().layout().page_at(page);
         let (read, mut buffer) = member.read(place(run.start), into).await;
@@ -656,7 +658,7 @@ impl Checksums {
             match read_page(member, &self.pool, place(page)).await {
                 Ok(bytes) => into.copy_from_slice(&bytes),
                 Err(error) => {
-                    self.tell_lost(&error);
+                    self.log_lost_page(&error);
                     into.fill(0);
                 }
             }
@@ -664,32 +666,33 @@ impl Checksums {
         buffer
     }
 
-    /// Of the first pages that cannot be had a word goes to whoever serves the array; a table that was never written is full of
-    /// such.
-    fn tell_lost(&self, reason: &dyn std::fmt::Display) {
-        let told = self.told.get();
-        match told.cmp(&LOST_PAGES_TOLD) {
-            Ordering::Less => tracing::warn!("checksums: {reason}; {LEARNED_AGAIN}"),
-            Ordering::Equal => tracing::warn!("checksums: further pages like these are not listed; {LEARNED_AGAIN}"),
+    /// Logs the first few unreadable pages. There may be many: a table that was never written consists of them.
+    fn log_lost_page(&self, reason: &dyn std::fmt::Display) {
+        let lost_pages_logged = self.lost_pages_logged.get();
+        match lost_pages_logged.cmp(&LOST_PAGES_LOGGED) {
+            Ordering::Less => tracing::warn!("checksums: {reason}; {UNKNOWN_UNTIL_FILLED}"),
+            Ordering::Equal => {
+                tracing::warn!("checksums: further unreadable pages are not logged; {UNKNOWN_UNTIL_FILLED}")
+            }
             Ordering::Greater => return,
         }
-        self.told.set(told + 1);
+        self.lost_pages_logged.set(lost_pages_logged + 1);
     }
 
-    /// A period has passed; whether there are regions to be closed.
+    /// Begins the next period. Returns whether there are regions to close.
     pub(crate) fn next_period(&self) -> bool {
         let mut table = self.table.borrow_mut();
         table.next_period();
         table.has_idle(IDLE_PERIODS)
     }
 
-    /// How many regions may be closed now.
+    /// The number of regions that may be closed now.
     pub(crate) fn allowance(&self, at_rest: bool) -> u64 {
         self.table.borrow_mut().allowance(at_rest)
     }
 
-    /// Closes some of the regions that may be, `left` at the most, and learned checksums are on the member afterwards, if it
-    /// is flushed. Whether there may be more. `superblock` is the member's.
+    /// Closes some regions, at most `left`, and writes checksums that sweeps have filled in. They are durable after the
+    /// next flush. Returns whether more regions may be left. `superblock` is the member's.
     ///
     /// # Errors
     /// When the member fails.
@@ -704,7 +707,7 @@ impl Checksums {
             if !self.table.borrow().has_changes() {
                 return Ok(false); // the array is not in use yet, and nothing was written to it
             }
-            // A check has learned something: from here on the header stands for the superblock that is there.
+            // A check has filled in checksums: the header must name the superblock on the member.
             self.announce(member, Stamp::of(superblock), superblock).await?;
         }
         let periods = if closing == Closing::Idle { IDLE_PERIODS } else { 0 };
@@ -721,11 +724,11 @@ impl Checksums {
 
     async fn close_picked<M: Member>(&self, member: &M, picked: &[u64]) -> Result<(), MemberError> {
         let mut pages = {
-            // What others are just writing counts as written: that has to be so.
+            // The table counts pages in flight as written, so their transfers must have ended.
             let _lock = self.moving.exclusive(0..u64::MAX).await;
             self.table.borrow().pages_to_close(picked)
         };
-        pages.extend(self.table.borrow().learned_pages());
+        pages.extend(self.table.borrow().filled_pages());
         pages.sort_unstable();
         pages.dedup();
         self.write_pages(member, &pages).await?;
@@ -740,7 +743,7 @@ impl Checksums {
     }
 }
 
-/// Pages that go to the member as one transfer, and those between them.
+/// Groups pages into transfers, which include the pages between them.
 fn runs(pages: &[u64]) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for &page in pages {
@@ -754,33 +757,34 @@ fn runs(pages: &[u64]) -> Vec<Range<u64>> {
     runs
 }
 
-/// What is said of checksums that were lost.
-const LEARNED_AGAIN: &str = "they are unknown until they are learned";
+/// The log's remark about lost checksums.
+const UNKNOWN_UNTIL_FILLED: &str = "these checksums are unknown until a write or a sweep fills them in";
 
-/// How many pages that cannot be had are named.
-const LOST_PAGES_TOLD: u32 = 3;
+/// The number of unreadable pages that are logged individually.
+const LOST_PAGES_LOGGED: u32 = 3;
 
-/// Pages on their way to a member. Dropped before they are there, they are put back; and if nobody waits any more for
-/// a write that may yet end, after a later one, no region that it touches is closed.
-struct Sent<'a> {
+/// Pages in flight to a member. If this is dropped before their write has succeeded, they count as not written. If the
+/// write was abandoned, it may still end after a later one, so none of its regions is closed any more.
+struct PagesInFlight<'a> {
     table: &'a RefCell<Table>,
     pages: Range<u64>,
     is_over: bool,
 }
 
-impl Drop for Sent<'_> {
+impl Drop for PagesInFlight<'_> {
     fn drop(&mut self) {
         let mut table = self.table.borrow_mut();
         for page in self.pages.clone() {
             table.put_back(page);
             if !self.is_over {
-                table.stay_open(page);
+                table.pin_open(page);
             }
         }
     }
 }
 
-/// How long a bitmap is stands only in its own superblock. One that was added by others may be longer than expected.
+/// Checks that the bitmap ends before the checksums. Its length stands in its own superblock only, and a bitmap that
+/// other software has added may be longer than expected.
 pub(crate) async fn check_apart_from_bitmap<M: Member>(
     member: &M,
     superblock: &Superblock,
@@ -800,12 +804,12 @@ pub(crate) async fn check_apart_from_bitmap<M: Member>(
         true => Ok(()),
         false => Err(Defect::new(
             "superblock.bitmap_offset",
-            format!("the bitmap ends at byte {end}, over the room for checksums"),
+            format!("the bitmap ends at byte {end} and overlaps the space for checksums"),
         )),
     }
 }
 
-/// A block that is not what was last written there.
+/// A block whose contents do not match its checksum.
 #[derive(Debug)]
 struct WrongBlock {
     at: u64,
@@ -813,7 +817,7 @@ struct WrongBlock {
 
 impl std::fmt::Display for WrongBlock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the block at byte {} of the component is not what its checksum says", self.at)
+        write!(f, "the block at byte {} of the component does not match its checksum", self.at)
     }
 }
 

@@ -1,21 +1,24 @@
-//! A member's checksums in memory: which are known, which pages of the table
-//! are here and which of them have to be written, and which regions are open.
+//! A member's checksums in memory: the known ones, the resident pages of the table, the
+//! changes to be written, and the open regions.
 //!
-//! Knows no member and waits for nothing. Invariants:
-//! * a checksum is that of the last write to its block that ended. While another is under way, what that one will leave
-//!   stands beside it ([`Table::start`]): a reader may find either, and nothing else;
-//! * after a write that failed it is unknown, unless the write would have left the same;
-//! * a region with a write under way is open, and is not picked to be closed;
-//! * what has changed stays here until it was written, with its page or, where that is not needed, without;
-//! * a page that is lost is never read: the member's copy of it is older than the data.
+//! Does no I/O and never waits. Invariants:
+//! * A checksum is that of the last ended write to its block. While another write is in flight, the checksum that it
+//!   will leave is kept beside it ([`Table::start`]). A reader may find either contents, and no others.
+//! * After a failed write the checksum is unknown, unless the write would have left the same contents.
+//! * A region with a write in flight is open, and is not picked for closing.
+//! * A changed checksum stays in memory until it is written, with its page or without it.
+//! * A lost page is never read: the member's copy of it is older than the data.
 //!
-//! How much is unknown is counted for each page ([`Counts`]): never less than there is, and exactly that once the page was here.
+//! [`Counts`] counts the unknown checksums of each page. The count is an upper bound, and exact once the page was
+//! resident.
 //!
-//! A region that is open is [`Table::is_stable`] once the member has said so
-//! on stable storage; it is neither from the moment it is picked.
+//! An open region is [`Table::is_stable`] once the member's stable storage says that it is open. A region that is
+//! picked for closing is neither open nor stable.
+//!
+//! Format: [`format::integrity`].
 
 use crate::device::checksums::counts::Counts;
-use crate::device::checksums::{Contents, checksum};
+use crate::device::checksums::{WrittenChecksums, checksum};
 use format::Defect;
 use format::integrity::{Binding, Checksum, Layout, Open, PAGE_ENTRIES, Page};
 use smallvec::SmallVec;
@@ -24,44 +27,44 @@ use std::ops::Range;
 /// Periods without a write after which a region may be closed.
 pub(super) const IDLE_PERIODS: u32 = 2;
 
-/// While the array is busy a region is closed for so many units of writing: writing its pages, and noting it as open
-/// again, then costs about a hundredth of them.
+/// While the array is busy, one region is closed for this many units of writing. Writing its pages and reopening it
+/// then cost about a hundredth of those writes.
 const UNITS_PER_REGION: u64 = 256;
 
-/// A write is worth one unit, and one more for each so many blocks.
+/// A write counts as one unit, plus one for each of this many blocks.
 const UNIT_BLOCKS: u64 = 4;
 
-/// After so many rounds of opening regions, without a rest, twice as many neighbours are opened in each.
+/// After this many rounds of opening regions without a rest, each round opens twice as many neighbours.
 const ROUNDS_PER_DOUBLING: u32 = 32;
 
-/// Regions are opened in groups of two to the power of this at the most.
+/// The largest group of regions opened at once is two to the power of this.
 const DOUBLINGS_MAX: u32 = 6;
 
-/// More changes of a page are not kept without it.
+/// The most changes that are kept without their page.
 const CHANGES_MAX: u32 = 128;
 
-/// What a page's changes take, besides the changes: their list, and what an allocator needs for two pieces.
+/// The overhead of a page's list of changes: the list itself and two heap allocations.
 const LIST_BYTES: usize = 96;
 
-/// Where a page of the table is.
+/// The state of a page of the table.
 #[derive(Debug)]
-enum Place {
+enum PageState {
     /// On the member.
     Stored,
-    /// Nowhere: all that it would say is unknown.
+    /// Nowhere: all its checksums are unknown.
     Lost,
-    /// On the member, but for some checksums, which are here.
+    /// On the member, except for some changed checksums, which are in memory.
     Changed(Box<Changes>),
-    /// Here.
-    Here(Resident),
+    /// In memory.
+    Resident(Resident),
 }
 
-/// Checksums of a page that is not here.
+/// Changed checksums of a page that is not resident.
 #[derive(Debug)]
 struct Changes {
-    /// In the order of their places in the page.
+    /// In the order of their positions in the page.
     entries: Vec<Change>,
-    /// The member's copy must not be read: of the others nothing is known.
+    /// The member's copy must not be read: the page's other checksums are unknown.
     lost: bool,
 }
 
@@ -91,15 +94,15 @@ impl Changes {
 #[derive(Debug)]
 struct Resident {
     page: Page,
-    /// What is newer than the member's copy, if anything.
+    /// The positions that are newer than the member's copy, if any.
     changed: Option<Box<Marks>>,
     /// The member's copy must not be read.
     lost: bool,
-    /// Looked at since the hand passed.
+    /// Used since the eviction hand passed.
     used: bool,
 }
 
-/// Places in a page, a bit for each.
+/// Positions in a page, one bit each.
 #[derive(Debug, Default)]
 struct Marks([u64; PAGE_ENTRIES.div_ceil(64) as usize]);
 
@@ -123,7 +126,7 @@ impl Resident {
         Self { page: page.unwrap_or_else(Page::unknown), changed: None, lost, used: true }
     }
 
-    /// Puts checksums in the places of a range, one after the other.
+    /// Sets the checksums of a range of positions, in order.
     fn put(&mut self, range: Range<usize>, mut next: impl FnMut() -> Option<Checksum>) {
         self.used = true;
         let changed = self.changed.get_or_insert_default();
@@ -133,7 +136,7 @@ impl Resident {
         }
     }
 
-    /// What has changed, if that can be kept without the page.
+    /// The changes, if they are few enough to be kept without the page.
     fn changes(&self) -> Option<Box<Changes>> {
         let changed = self.changed.as_ref().filter(|changed| changed.count() <= CHANGES_MAX)?;
         let entries = (0..).zip(self.page.entries()).filter(|(place, _)| changed.contains(usize::from(*place)));
@@ -143,53 +146,54 @@ impl Resident {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Region {
-    under_way: u32,
-    /// The period in which its last write ended.
+    /// Writes in flight.
+    in_flight: u32,
+    /// The period in which the last write ended.
     ended: u32,
 }
 
-/// A write that the member may be carrying out.
+/// A write that the member may be executing.
 #[derive(Debug)]
 struct InFlight {
     number: u64,
     blocks: Range<u64>,
-    leaves: Contents,
+    leaves: WrittenChecksums,
 }
 
 pub(super) struct Table {
     layout: Layout,
     binding: Binding,
-    /// What the member is to say is open.
+    /// The regions to be marked as open on the member.
     open: Open,
-    /// What it says on stable storage.
+    /// The regions marked as open on the member's stable storage.
     stable: Open,
     regions: Vec<Region>,
-    pages: Vec<Place>,
+    pages: Vec<PageState>,
     counts: Counts,
-    here: usize,
-    /// What changes without their pages take.
+    resident_pages: usize,
+    /// The memory of changes whose pages are not resident.
     changes_bytes: usize,
-    /// Where the search for a page to let go of goes on.
+    /// The page at which the next eviction continues.
     hand: usize,
-    /// Where that for changes to be written does.
+    /// The page at which the next search for changes continues.
     next_changed: usize,
     period: u32,
-    /// Units of writing since the last period ended.
+    /// Units of writing since the last call of [`Self::allowance`].
     written: u64,
-    /// How often regions were opened since the array was at rest.
+    /// Rounds of opening regions since the array was at rest.
     rounds: u32,
-    /// Rises whenever a write ends, with which checksums may change.
+    /// Ended writes; each may have changed checksums.
     rewrites: u64,
     in_flight: Vec<InFlight>,
-    /// As many writes were started.
+    /// Started writes.
     started: u64,
 }
 
 impl Table {
-    /// As it was found: the pages of open regions are lost; all of them, when `vouched` is false.
-    pub(super) fn new(layout: Layout, binding: Binding, open: Open, vouched: bool) -> Self {
-        let is_lost = |page| !vouched || open.contains(page / layout.pages_in_region());
-        let place = |page| if is_lost(page) { Place::Lost } else { Place::Stored };
+    /// The table as found at assembly. The pages of open regions are lost; all pages are, when `trusted` is false.
+    pub(super) fn new(layout: Layout, binding: Binding, open: Open, trusted: bool) -> Self {
+        let is_lost = |page| !trusted || open.contains(page / layout.pages_in_region());
+        let place = |page| if is_lost(page) { PageState::Lost } else { PageState::Stored };
         let mut counts = Counts::new(&layout);
         (0..layout.pages()).filter(|page| is_lost(*page)).for_each(|page| counts.know(page as usize, 0));
         Self {
@@ -200,7 +204,7 @@ impl Table {
             open,
             layout,
             binding,
-            here: 0,
+            resident_pages: 0,
             changes_bytes: 0,
             hand: 0,
             next_changed: 0,
@@ -229,7 +233,7 @@ impl Table {
         Self::page_of(blocks.start)..Self::page_of(blocks.end - 1) + 1
     }
 
-    /// The parts of a range that are of one page each: its number, and the places in it.
+    /// Splits a range by pages: the number of each page, and the positions in it.
     pub(crate) fn parts(blocks: &Range<u64>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         let blocks = blocks.clone();
         Self::pages_of(&blocks).map(move |page| {
@@ -248,181 +252,182 @@ impl Table {
         page as u64 / self.layout.pages_in_region()
     }
 
-    /// The first page that is not here and has to be, for these blocks.
+    /// The first page of these blocks that is not resident.
     pub(super) fn missing(&self, blocks: &Range<u64>) -> Option<u64> {
         let mut pages = Self::pages_of(blocks);
-        pages.find(|&page| !self.is_here(page as u64)).map(|page| page as u64)
+        pages.find(|&page| !self.is_resident(page as u64)).map(|page| page as u64)
     }
 
-    /// The first page that has to be here before these blocks change: more of it would have changed than is kept without it.
-    pub(super) fn outgrown(&self, blocks: &Range<u64>) -> Option<u64> {
-        let is_outgrown = |(page, range): &(usize, Range<usize>)| {
+    /// The first page that must be resident before these blocks change, because it would have too many changes
+    /// otherwise.
+    pub(super) fn overgrown(&self, blocks: &Range<u64>) -> Option<u64> {
+        let is_overgrown = |(page, range): &(usize, Range<usize>)| {
             let kept = match &self.pages[*page] {
-                Place::Here(_) => return false,
-                Place::Changed(changes) => changes.entries.len(),
-                Place::Stored | Place::Lost => 0,
+                PageState::Resident(_) => return false,
+                PageState::Changed(changes) => changes.entries.len(),
+                PageState::Stored | PageState::Lost => 0,
             };
             kept + range.len() > CHANGES_MAX as usize
         };
-        Self::parts(blocks).find(is_outgrown).map(|(page, _)| page as u64)
+        Self::parts(blocks).find(is_overgrown).map(|(page, _)| page as u64)
     }
 
-    pub(super) fn is_here(&self, page: u64) -> bool {
-        matches!(self.pages[page as usize], Place::Here(_))
+    pub(super) fn is_resident(&self, page: u64) -> bool {
+        matches!(self.pages[page as usize], PageState::Resident(_))
     }
 
-    /// Whether a page is not here, and the member has a copy that can be read.
+    /// Whether a page is not resident, and the member has a readable copy.
     pub(super) fn is_stored(&self, page: u64) -> bool {
         match &self.pages[page as usize] {
-            Place::Stored => true,
-            Place::Changed(changes) => !changes.lost,
-            Place::Lost | Place::Here(_) => false,
+            PageState::Stored => true,
+            PageState::Changed(changes) => !changes.lost,
+            PageState::Lost | PageState::Resident(_) => false,
         }
     }
 
-    /// Takes a page in that was not here: what was read, or `None` for one that knows nothing.
+    /// Makes a page resident: the page read, or `None` for one whose checksums are unknown.
     pub(super) fn insert(&mut self, number: u64, page: Option<Page>) {
         let place = &mut self.pages[number as usize];
         let mut resident = Resident::new(page);
         match place {
-            Place::Stored | Place::Lost => {}
-            Place::Changed(changes) => {
+            PageState::Stored | PageState::Lost => {}
+            PageState::Changed(changes) => {
                 self.changes_bytes -= changes.bytes();
                 for (at, entry) in &changes.entries {
                     let at = usize::from(*at);
                     resident.put(at..at + 1, || *entry);
                 }
             }
-            Place::Here(_) => unreachable!("it was not here"),
+            PageState::Resident(_) => unreachable!("it was not resident_pages"),
         }
         self.counts.know(number as usize, known(resident.page.entries()));
-        *place = Place::Here(resident);
-        self.here += 1;
+        *place = PageState::Resident(resident);
+        self.resident_pages += 1;
     }
 
-    /// What is unknown, of the pages that were counted.
+    /// The counts of unknown checksums.
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Blocks from `blocks` on are not used, and so are not counted.
+    /// Limits the counts to the first `blocks`, which are the used ones.
     pub(super) fn use_blocks(&mut self, blocks: u64) {
         self.counts.use_blocks(blocks);
     }
 
-    /// Counts a page that was not counted yet, by the member's copy of it.
+    /// Counts a page that was not counted yet, from the member's copy.
     pub(super) fn count(&mut self, number: u64, copy: &[u8]) {
         if self.counts.is_counted(number as usize) {
             return;
         }
         let mut page = Page::decode(copy, &self.binding, number).unwrap_or_else(|_| Page::unknown());
-        if let Place::Changed(changes) = &self.pages[number as usize] {
+        if let PageState::Changed(changes) = &self.pages[number as usize] {
             changes.entries.iter().for_each(|(at, entry)| page.entries_mut()[usize::from(*at)] = *entry);
         }
         self.counts.know(number as usize, known(page.entries()));
     }
 
-    /// How many pages are here.
-    pub(super) fn here(&self) -> usize {
-        self.here
+    /// The number of resident pages.
+    pub(super) fn resident_pages(&self) -> usize {
+        self.resident_pages
     }
 
-    /// What changes without their pages take.
+    /// The memory of changes whose pages are not resident.
     pub(super) fn changes_bytes(&self) -> usize {
         self.changes_bytes
     }
 
-    /// Lets go of pages that need not be written, or of which little has changed, until no more than `most` are here or
-    /// none is left.
-    pub(super) fn let_go(&mut self, most: usize) {
+    /// Evicts pages without changes or with few, until at most `most` are resident or no other page qualifies.
+    pub(super) fn evict(&mut self, most: usize) {
         for _ in 0..2 * self.pages.len() {
-            if self.here <= most {
+            if self.resident_pages <= most {
                 return;
             }
             self.hand = (self.hand + 1) % self.pages.len();
             let place = &mut self.pages[self.hand];
-            let Place::Here(resident) = place else { continue };
+            let PageState::Resident(resident) = place else { continue };
             if std::mem::take(&mut resident.used) {
                 continue;
             }
             *place = match (resident.changes(), resident.lost) {
                 (Some(changes), _) => {
                     self.changes_bytes += changes.bytes();
-                    Place::Changed(changes)
+                    PageState::Changed(changes)
                 }
                 (None, _) if resident.changed.is_some() => continue,
-                (None, true) => Place::Lost,
-                (None, false) => Place::Stored,
+                (None, true) => PageState::Lost,
+                (None, false) => PageState::Stored,
             };
-            self.here -= 1;
+            self.resident_pages -= 1;
         }
     }
 
     fn entry(&self, block: u64) -> Option<Checksum> {
         match &self.pages[Self::page_of(block)] {
-            Place::Here(resident) => resident.page.entries()[(block % PAGE_ENTRIES) as usize],
-            Place::Stored | Place::Lost | Place::Changed(_) => None,
+            PageState::Resident(resident) => resident.page.entries()[(block % PAGE_ENTRIES) as usize],
+            PageState::Stored | PageState::Lost | PageState::Changed(_) => None,
         }
     }
 
-    /// What is known of a block.
+    /// The checksum of a block, if it is known and its page is resident.
     pub(super) fn get(&self, block: u64) -> Option<Checksum> {
         self.entry(block)
     }
 
-    /// Calls `visit` with the checksums of `blocks`, whose pages are here, and notes that they were used.
+    /// Calls `visit` with the checksums of `blocks`, whose pages are resident, and marks the pages as used.
     fn visit(&mut self, blocks: &Range<u64>, mut visit: impl FnMut(Option<Checksum>)) {
         for (page, range) in Self::parts(blocks) {
-            if let Place::Here(resident) = &mut self.pages[page] {
+            if let PageState::Resident(resident) = &mut self.pages[page] {
                 resident.used = true;
                 resident.page.entries()[range].iter().for_each(|entry| visit(*entry));
             }
         }
     }
 
-    /// Puts checksums in the places of `blocks`, one after the other.
+    /// Sets the checksums of `blocks`, in order.
     fn put(&mut self, blocks: &Range<u64>, mut next: impl FnMut() -> Option<Checksum>) {
         for (page, range) in Self::parts(blocks) {
             let place = &mut self.pages[page];
             match place {
-                Place::Here(resident) => {
+                PageState::Resident(resident) => {
                     let before = known(&resident.page.entries()[range.clone()]);
                     resident.put(range.clone(), &mut next);
                     let after = known(&resident.page.entries()[range]);
                     self.counts.change(page, before, after);
                     continue;
                 }
-                Place::Changed(changes) => self.changes_bytes -= changes.bytes(),
-                Place::Stored => *place = Place::Changed(Changes::new(false)),
-                Place::Lost => *place = Place::Changed(Changes::new(true)),
+                PageState::Changed(changes) => self.changes_bytes -= changes.bytes(),
+                PageState::Stored => *place = PageState::Changed(Changes::new(false)),
+                PageState::Lost => *place = PageState::Changed(Changes::new(true)),
             }
-            let Place::Changed(changes) = place else { unreachable!("it was made so") };
-            let (count, mut forgotten) = (range.len(), 0);
+            let PageState::Changed(changes) = place else { unreachable!("the match above makes it so") };
+            let (count, mut made_unknown) = (range.len(), 0);
             for at in range {
                 let entry = next();
-                forgotten += usize::from(entry.is_none());
+                made_unknown += usize::from(entry.is_none());
                 changes.put(at as u16, entry);
             }
             self.changes_bytes += changes.bytes();
             match changes.lost {
                 true => self.counts.know(page, changes.known()),
-                // What of these was known is on the member: as if all, so that nothing unknown is left out.
-                false => self.counts.change(page, count, count - forgotten),
+                // The member's page has their former checksums. All count as known before, so that the count stays
+                // an upper bound.
+                false => self.counts.change(page, count, count - made_unknown),
             }
         }
     }
 
-    /// Whether the page of a block is here, and says nothing against the checksum of what was read, which is only asked for
-    /// where one is known: the way of most reads.
+    /// Whether the page of a block is resident and does not contradict the checksum of the data read. `sum` is called
+    /// only if the block's checksum is known. Most reads take this path.
     pub(super) fn takes(&mut self, block: u64, sum: impl FnOnce() -> Checksum) -> bool {
-        let Place::Here(resident) = &mut self.pages[Self::page_of(block)] else { return false };
+        let PageState::Resident(resident) = &mut self.pages[Self::page_of(block)] else { return false };
         resident.used = true;
         let Some(expected) = resident.page.entries()[(block % PAGE_ENTRIES) as usize] else { return true };
         let sum = sum();
         expected == sum || self.is_being_left(block, sum)
     }
 
-    /// Whether a write is under way that leaves this in a block.
+    /// Whether a write in flight will leave the checksum `sum` in a block.
     fn is_being_left(&self, block: u64, sum: Checksum) -> bool {
         let leaves = |write: &InFlight| {
             write.blocks.contains(&block)
@@ -431,13 +436,13 @@ impl Table {
         self.in_flight.iter().any(leaves)
     }
 
-    /// Whether a write of a block is under way.
+    /// Whether a write of a block is in flight.
     pub(super) fn is_being_written(&self, block: u64) -> bool {
         self.in_flight.iter().any(|write| write.blocks.contains(&block))
     }
 
-    /// The first of the blocks from `first` on that is not what its checksum says. `sums` are those of `data`, as far as
-    /// somebody has taken them already.
+    /// The first of the blocks from `first` on that does not match its checksum. `sums` are the checksums of `data`,
+    /// as far as the read has computed them.
     pub(super) fn first_wrong(&mut self, first: u64, data: &[u8], sums: &[u32], block_bytes: usize) -> Option<u64> {
         let sum = |number: usize, block: &[u8]| match sums.get(number) {
             Some(crc) => Checksum::from_crc(*crc),
@@ -447,7 +452,7 @@ impl Table {
         let mut blocks = data.chunks_exact(block_bytes).zip(range.clone());
         let mut unlike = SmallVec::<[(u64, Checksum); 2]>::new();
         self.visit(&range, |entry| {
-            let (block, at) = blocks.next().expect("one for each entry");
+            let (block, at) = blocks.next().expect("there is a block for each entry");
             let Some(expected) = entry else { return };
             let found = sum((at - first) as usize, block);
             if expected != found {
@@ -457,21 +462,21 @@ impl Table {
         unlike.iter().find(|(block, found)| !self.is_being_left(*block, *found)).map(|(block, _)| *block)
     }
 
-    /// Notes a write: its regions stay open until [`Self::end`].
+    /// Begins a write: its regions stay open until [`Self::end`].
     pub(super) fn begin(&mut self, blocks: &Range<u64>) {
         self.written += 1 + (blocks.end - blocks.start) / UNIT_BLOCKS;
         for region in self.regions_of(blocks) {
-            self.regions[region as usize].under_way += 1;
+            self.regions[region as usize].in_flight += 1;
         }
     }
 
-    /// Whether the member says on stable storage that the regions of these blocks are open.
+    /// Whether the regions of these blocks are marked as open on stable storage.
     pub(super) fn is_stable(&self, blocks: &Range<u64>) -> bool {
         self.regions_of(blocks).all(|region| self.stable.contains(region))
     }
 
-    /// The regions of these blocks are to be open, and the more neighbours with them the more often that is wanted: a
-    /// load that goes everywhere has all of them open after a few hundred rounds.
+    /// Opens the regions of these blocks, with more neighbours the more rounds there were. A load that is spread over
+    /// the member has all regions open after a few hundred rounds.
     pub(super) fn want_open(&mut self, blocks: &Range<u64>) {
         let regions = self.regions_of(blocks);
         let group = 1 << (self.rounds / ROUNDS_PER_DOUBLING).min(DOUBLINGS_MAX);
@@ -484,26 +489,27 @@ impl Table {
         }
     }
 
-    /// What the member is to say is open.
+    /// The regions to be marked as open on the member.
     pub(super) fn open(&self) -> Open {
         self.open.clone()
     }
 
-    /// The member says so on stable storage.
+    /// `open` is on the member's stable storage.
     pub(super) fn opened(&mut self, open: Open) {
         self.stable = open;
         self.rounds += 1;
     }
 
-    /// From here on the member may be writing these blocks, with what that leaves in them. Gives the number to end it by.
-    pub(super) fn start(&mut self, blocks: &Range<u64>, leaves: Contents) -> u64 {
+    /// From now on the member may be executing the write, which leaves the checksums `leaves`. Returns the write's
+    /// number.
+    pub(super) fn start(&mut self, blocks: &Range<u64>, leaves: WrittenChecksums) -> u64 {
         self.started += 1;
         self.in_flight.push(InFlight { number: self.started, blocks: blocks.clone(), leaves });
         self.started
     }
 
-    /// A write that began is over; `started`, if it came so far, is its number. One that was not done may be there in
-    /// part.
+    /// Ends a begun write; `started` is its number, if it was started. If it is not done, any part of it may be on the
+    /// member.
     pub(super) fn end(&mut self, blocks: &Range<u64>, started: Option<u64>, is_done: bool) {
         self.rewrites += 1;
         if let Some(index) = self.in_flight.iter().position(|write| Some(write.number) == started) {
@@ -513,18 +519,19 @@ impl Table {
                     let mut left = (0..).map(|index| leaves.at(index));
                     self.put(blocks, || left.next());
                 }
-                false => self.forget_what_changed(blocks, &leaves),
+                false => self.make_changed_unknown(blocks, &leaves),
             }
         }
         for region in self.regions_of(blocks) {
             let region = &mut self.regions[region as usize];
-            region.under_way -= 1;
+            region.in_flight -= 1;
             region.ended = self.period;
         }
     }
 
-    /// Of blocks that were to become what they were to be before, as when one is healed, that stays known.
-    fn forget_what_changed(&mut self, blocks: &Range<u64>, leaves: &Contents) {
+    /// After a failed write, makes the changed checksums unknown. A checksum that the write would not have changed
+    /// stays known, as in read repair.
+    fn make_changed_unknown(&mut self, blocks: &Range<u64>, leaves: &WrittenChecksums) {
         for block in blocks.clone() {
             if self.entry(block) != Some(leaves.at(block - blocks.start)) {
                 self.put(&(block..block + 1), || None);
@@ -532,9 +539,9 @@ impl Table {
         }
     }
 
-    /// Takes in what blocks hold that were found to be right; what is known already stays. How many were not known.
-    /// The caller keeps writes off them, and their pages are here.
-    pub(super) fn learn(&mut self, blocks: Range<u64>, checksum_of: impl Fn(u64) -> Checksum) -> u64 {
+    /// Fills in the unknown checksums of blocks whose data is right, and returns how many were unknown.
+    /// The caller locks the blocks against writes, and their pages are resident.
+    pub(super) fn fill_unknown(&mut self, blocks: Range<u64>, checksum_of: impl Fn(u64) -> Checksum) -> u64 {
         let mut unknown = Vec::new();
         let mut block = blocks.start;
         self.visit(&blocks, |entry| {
@@ -547,29 +554,29 @@ impl Table {
         unknown.len() as u64
     }
 
-    /// A period has passed.
+    /// Begins the next period.
     pub(super) fn next_period(&mut self) {
         self.period += 1;
     }
 
     fn is_idle(&self, region: u64, periods: u32) -> bool {
-        let Region { under_way, ended } = self.regions[region as usize];
-        under_way == 0 && self.period - ended >= periods
+        let Region { in_flight, ended } = self.regions[region as usize];
+        in_flight == 0 && self.period - ended >= periods
     }
 
-    /// The open regions that have been idle for so many periods.
+    /// The open regions that have been idle for `periods`.
     fn idle(&self, periods: u32) -> impl Iterator<Item = u64> {
         let is_open = move |region: &u64| self.open.contains(*region) && self.is_idle(*region, periods);
         (0..self.layout.regions()).filter(is_open)
     }
 
-    /// Whether there is one.
+    /// Whether an open region has been idle for `periods`.
     pub(super) fn has_idle(&self, periods: u32) -> bool {
         self.idle(periods).next().is_some()
     }
 
-    /// How many regions may be closed, for what was written since this was asked: while the array is busy, every one that
-    /// is closed costs the writes that come later. At rest nothing does.
+    /// The number of regions that may be closed, by the writes since the last call. While the array is busy, each
+    /// closed region slows later writes. At rest there is no limit.
     pub(super) fn allowance(&mut self, at_rest: bool) -> u64 {
         let written = std::mem::take(&mut self.written);
         if at_rest {
@@ -579,9 +586,8 @@ impl Table {
         written / UNITS_PER_REGION
     }
 
-    /// Picks open regions that have been idle for so many periods, `most` of them and those first that were for
-    /// longest: they are closed as soon as their pages are written, and all that was written to the member is on stable
-    /// storage.
+    /// Picks at most `most` open regions that have been idle for `periods`, the longest idle ones first. They are
+    /// closed as soon as their pages are written and the member is flushed.
     pub(super) fn pick_to_close(&mut self, periods: u32, most: usize) -> Vec<u64> {
         let mut picked: Vec<u64> = self.idle(periods).collect();
         if picked.len() > most {
@@ -595,12 +601,12 @@ impl Table {
         picked
     }
 
-    /// They could not be closed.
+    /// Reopens picked regions that could not be closed.
     pub(super) fn reopen(&mut self, regions: &[u64]) {
         regions.iter().for_each(|&region| self.open.insert(region..region + 1));
     }
 
-    /// The pages that have to be written for these regions to be closed.
+    /// The pages that must be written before these regions can be closed.
     pub(super) fn pages_to_close(&self, regions: &[u64]) -> Vec<u64> {
         let unit = self.layout.pages_in_region();
         let pages = regions.iter().flat_map(|region| region * unit..((region + 1) * unit).min(self.layout.pages()));
@@ -609,69 +615,72 @@ impl Table {
 
     fn has_to_be_written(&self, page: usize) -> bool {
         match &self.pages[page] {
-            Place::Stored => false,
-            Place::Lost | Place::Changed(_) => true,
-            Place::Here(resident) => resident.changed.is_some() || resident.lost,
+            PageState::Stored => false,
+            PageState::Lost | PageState::Changed(_) => true,
+            PageState::Resident(resident) => resident.changed.is_some() || resident.lost,
         }
     }
 
-    /// The pages with something new in them whose regions are closed: it was learned.
-    pub(super) fn learned_pages(&self) -> Vec<u64> {
-        let is_learned = |page: &usize| self.is_changed(*page) && !self.open.contains(self.region_of(*page));
-        (0..self.pages.len()).filter(is_learned).map(|page| page as u64).collect()
+    /// The changed pages of closed regions: sweeps have filled in their checksums.
+    pub(super) fn filled_pages(&self) -> Vec<u64> {
+        let is_filled = |page: &usize| self.is_changed(*page) && !self.open.contains(self.region_of(*page));
+        (0..self.pages.len()).filter(is_filled).map(|page| page as u64).collect()
     }
 
     fn is_changed(&self, page: usize) -> bool {
         match &self.pages[page] {
-            Place::Stored | Place::Lost => false,
-            Place::Changed(_) => true,
-            Place::Here(resident) => resident.changed.is_some(),
+            PageState::Stored | PageState::Lost => false,
+            PageState::Changed(_) => true,
+            PageState::Resident(resident) => resident.changed.is_some(),
         }
     }
 
-    /// Whether anything has changed.
+    /// Whether any page has changes.
     pub(super) fn has_changes(&self) -> bool {
         (0..self.pages.len()).any(|page| self.is_changed(page))
     }
 
-    /// The pages that are here and have changed.
+    /// The resident pages with changes.
     pub(super) fn dirty_pages(&self) -> Vec<u64> {
-        let is_dirty = |page: &usize| self.is_here(*page as u64) && self.is_changed(*page);
+        let is_dirty = |page: &usize| self.is_resident(*page as u64) && self.is_changed(*page);
         (0..self.pages.len()).filter(is_dirty).map(|page| page as u64).collect()
     }
 
-    /// Of so many pages in a row those that have changed, in turn: the first is one that is not here.
+    /// The changed pages among `row` adjacent ones. The row begins with a changed page that is not resident, and the
+    /// search continues where the last one ended.
     pub(super) fn next_changed(&mut self, row: usize) -> Vec<u64> {
         let (count, from) = (self.pages.len(), self.next_changed);
         let mut places = (from..count).chain(0..from);
-        let Some(first) = places.find(|page| matches!(self.pages[*page], Place::Changed(_))) else { return Vec::new() };
+        let Some(first) = places.find(|page| matches!(self.pages[*page], PageState::Changed(_))) else {
+            return Vec::new();
+        };
         let end = count.min(first + row);
         self.next_changed = end % count;
         (first..end).filter(|page| self.is_changed(*page)).map(|page| page as u64).collect()
     }
 
-    /// Makes of `into`, which is the member's copy where [`Self::is_stored`], what is to be written; from here on the page
-    /// is as the member will have it.
+    /// Turns `into`, the member's copy if [`Self::is_stored`], into the page to be written. The page counts as
+    /// written from now on.
     ///
     /// # Errors
-    /// When the copy is not sound. What is not here is unknown then.
+    /// When the copy is invalid. All checksums that are not in memory are unknown then.
     pub(super) fn take_out(&mut self, number: u64, into: &mut [u8]) -> Result<(), Defect> {
         let place = &mut self.pages[number as usize];
         let (changes, copy) = match place {
-            Place::Stored => return Ok(()),
-            Place::Here(resident) => {
+            PageState::Stored => return Ok(()),
+            PageState::Resident(resident) => {
                 (resident.changed, resident.lost) = (None, false);
                 resident.page.encode(&self.binding, number, into);
                 return Ok(());
             }
-            Place::Lost => (Vec::new(), Ok(Page::unknown())),
-            Place::Changed(changes) => {
+            PageState::Lost => (Vec::new(), Ok(Page::unknown())),
+            PageState::Changed(changes) => {
                 self.changes_bytes -= changes.bytes();
                 let copy = if changes.lost { Ok(Page::unknown()) } else { Page::decode(into, &self.binding, number) };
                 (std::mem::take(&mut changes.entries), copy)
             }
         };
-        *place = Place::Stored;
+        *place = PageState::Stored;
         let defect = copy.as_ref().err().cloned();
         let mut page = copy.unwrap_or_else(|_| Page::unknown());
         changes.iter().for_each(|(at, entry)| page.entries_mut()[usize::from(*at)] = *entry);
@@ -680,35 +689,35 @@ impl Table {
         defect.map_or(Ok(()), Err)
     }
 
-    /// The region of a page, once it is open, is not closed any more, as if there was always a write under way.
-    pub(super) fn stay_open(&mut self, page: u64) {
+    /// Keeps the region of a page open for good, as if it always had a write in flight.
+    pub(super) fn pin_open(&mut self, page: u64) {
         let region = self.region_of(page as usize);
-        self.regions[region as usize].under_way += 1;
+        self.regions[region as usize].in_flight += 1;
     }
 
-    /// A page that was taken out did not reach the member.
+    /// Takes back a page whose write failed.
     pub(super) fn put_back(&mut self, number: u64) {
         match &mut self.pages[number as usize] {
-            Place::Here(resident) => {
+            PageState::Resident(resident) => {
                 let entries = resident.page.entries();
                 let known = (0..entries.len()).filter(|place| entries[*place].is_some());
                 let changed = resident.changed.get_or_insert_default();
                 known.for_each(|place| changed.insert(place));
                 resident.lost = true;
             }
-            Place::Changed(changes) => {
+            PageState::Changed(changes) => {
                 changes.lost = true;
                 self.counts.know(number as usize, changes.known());
             }
             place => {
-                *place = Place::Lost;
+                *place = PageState::Lost;
                 self.counts.know(number as usize, 0);
             }
         }
     }
 }
 
-/// How many checksums are known.
+/// The number of known checksums.
 fn known(entries: &[Option<Checksum>]) -> usize {
     entries.iter().filter(|entry| entry.is_some()).count()
 }

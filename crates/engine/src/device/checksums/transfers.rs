@@ -1,13 +1,13 @@
-//! Reads and writes of a device that has checksums.
+//! Reads and writes of a device with checksums.
 //!
-//! A block that is not what its checksum says makes a read fail, as one that
-//! the medium has lost: whoever asked goes round it. A read may pass a write of the same
-//! block, as nothing keeps direct reads off: so what is neither the old nor the new contents is read again once the write
-//! has ended, and only a block is convicted whose checksum stood still while it was read.
+//! A checksum mismatch makes a read fail like a medium error, and the caller reconstructs the data. Direct reads take
+//! no lock, so a read may overlap a write of the same block. Contents that match neither the old nor the new checksum
+//! are therefore read again after the write has ended. A block counts as wrong only if its checksum did not change
+//! during the read.
 
 use crate::base::buffer::{Block, Buffer, Pool};
 use crate::device::Device;
-use crate::device::checksums::{Checksums, Contents, Verify};
+use crate::device::checksums::{Checksums, Verify, WrittenChecksums};
 use crate::seam::member::{Member, MemberError};
 use crate::seam::observe::Why;
 use format::integrity::{Checksum, Stamp};
@@ -15,11 +15,11 @@ use format::superblock::{PLACE_BYTES, Superblock};
 use format::units::ComponentByte;
 use std::time::Duration;
 
-/// A block that was not what its checksum says, and that checksum.
+/// A block that did not match its checksum, and that checksum.
 type Suspect = (u64, Option<Checksum>);
 
 impl<M: Member> Device<M> {
-    /// Takes up the checksums that the member has, if there are any that can be used.
+    /// Uses the checksums on the member, if there are valid ones.
     pub(crate) async fn find_checksums(&self, pool: &Pool, now: Duration, verify: Verify) {
         let superblock = self.superblock.borrow().clone();
         match Checksums::find(&self.member, &superblock, pool, now).await {
@@ -29,37 +29,37 @@ impl<M: Member> Device<M> {
         }
     }
 
-    /// From here on `checksums` are kept, and asked as `verify` says.
+    /// Updates `checksums` from now on, and verifies them as `verify` says.
     pub(crate) fn keep_checksums(&self, checksums: Checksums, verify: Verify) {
         checksums.set_verify(verify);
-        assert!(self.checksums.set(checksums).is_ok(), "a device takes up its checksums once");
+        assert!(self.checksums.set(checksums).is_ok(), "a device gets its checksums once");
     }
 
-    /// Bytes that a bitmap behind the superblock may have.
+    /// The space for a bitmap between the superblock and the checksums.
     pub(crate) fn room_before_checksums(&self) -> Option<u64> {
         let superblock = self.superblock.borrow();
         let bitmap_at = superblock.super_at().0 + PLACE_BYTES;
         self.checksums.get().map(|checksums| checksums.begin_at().0.saturating_sub(bitmap_at))
     }
 
-    /// Takes in what blocks hold that were found in agreement with all others, where nothing is known of
-    /// them yet. The caller keeps writes off them.
-    pub(crate) async fn learn(&self, at: ComponentByte, data: &[u8]) -> u64 {
+    /// Fills in unknown checksums from blocks that were found consistent with the other members, and returns how many.
+    /// The caller locks the blocks against writes.
+    pub(crate) async fn learn_checksums(&self, at: ComponentByte, data: &[u8]) -> u64 {
         match self.checksums.get() {
-            // What is owed is in memory alone.
+            // Owed data is in memory only.
             Some(checksums) if !self.owed.touches(&(at.0..at.0 + data.len() as u64)) => {
-                checksums.learn(&self.member, at, data).await
+                checksums.fill_unknown(&self.member, at, data).await
             }
             _ => 0,
         }
     }
 
-    /// Blocks that were not what their checksums say, since the array was assembled, each counted once until it is written.
+    /// Blocks that did not match their checksum since assembly, each counted once until it is written.
     pub(crate) fn corrupt_blocks(&self) -> u64 {
         self.checksums.get().map_or(0, Checksums::wrong)
     }
 
-    /// Of how many blocks of a range no checksum is known, though checksums are kept.
+    /// The number of blocks of a range whose checksum is unknown; 0 for a member without checksums.
     pub(crate) async fn unknown_blocks(&self, at: ComponentByte, bytes: u64) -> u64 {
         match self.checksums.get() {
             Some(checksums) => checksums.unknown_in(&self.member, at, bytes).await,
@@ -67,19 +67,20 @@ impl<M: Member> Device<M> {
         }
     }
 
-    /// Whether something was learned under a superblock of the kernel's, which nothing can stand for: it may have written more under it.
+    /// Whether checksums were filled in under a superblock that the kernel wrote. The header cannot name such a
+    /// superblock, because the kernel may write more data under the same one.
     pub(crate) fn owes_a_superblock(&self) -> bool {
         let is_the_kernels = self.superblock.borrow().updated.micros == 0;
-        is_the_kernels && self.checksums.get().is_some_and(Checksums::has_news)
+        is_the_kernels && self.checksums.get().is_some_and(Checksums::has_unannounced_changes)
     }
 
-    /// The checksums that reads are to be held against. What parity is worked out of is always: it would vouch for what is
-    /// wrong.
-    pub(crate) fn judge(&self, why: Why) -> Option<&Checksums> {
+    /// The checksums that verify a read. Reads for a parity computation are always verified: new parity would
+    /// otherwise confirm wrong data.
+    pub(crate) fn verifier(&self, why: Why) -> Option<&Checksums> {
         self.checksums.get().filter(|checksums| why == Why::Rmw || checksums.verify() == Verify::Always)
     }
 
-    /// Whether what was read is right; `Ok(false)`: a write came in between, to be read once more.
+    /// Whether the data is right; `Ok(false)` means that a write came in between, and the data must be read again.
     async fn is_right(
         &self,
         checksums: &Checksums,
@@ -98,24 +99,25 @@ impl<M: Member> Device<M> {
             return Ok(true);
         };
         if checksums.is_being_written(block) {
-            // Neither what it was nor what it becomes: a part of either, or wrong, and healed perhaps.
+            // Neither the old nor the new contents: a mixture of both, or a wrong block that is possibly being
+            // repaired.
             checksums.written(block).await;
             Box::pin(checksums.prepare(&self.member, at, bytes)).await;
             if checksums.get(block).is_some() {
                 *suspect = None;
                 return Ok(false);
             }
-            // The write failed: nothing says any more what should be there, and what was read is neither.
-            let error = checksums.convict(self.absolute(at), bytes, block);
+            // The write failed. The checksum is unknown now, and the data is neither the old nor the new.
+            let error = checksums.checksum_mismatch(self.absolute(at), bytes, block);
             self.note(&Err(error.clone()));
             return Err(error);
         }
         let found = Some((block, checksums.get(block)));
         if rewrites == checksums.rewrites() || *suspect == found {
             let is_first = checksums.wrong() == 0;
-            let error = checksums.convict(self.absolute(at), bytes, block);
+            let error = checksums.checksum_mismatch(self.absolute(at), bytes, block);
             if is_first {
-                tracing::warn!("{}: {error}; further wrong blocks of it are counted in its status", self.name);
+                tracing::warn!("{}: {error}; its status counts further wrong blocks", self.name);
             }
             return Err(error);
         }
@@ -123,37 +125,38 @@ impl<M: Member> Device<M> {
         Ok(false)
     }
 
-    /// Whether the checksums take bytes for what should be there, or know nothing of it.
+    /// Whether no known checksum contradicts `bytes`.
     pub(crate) fn takes(&self, at: ComponentByte, bytes: &[u8]) -> bool {
         let checksums = self.checksums.get();
         checksums.is_none_or(|checksums| checksums.first_wrong(at, bytes).is_none())
     }
 
-    /// Whether bytes that should be there, as the others have it, are not what the checksums say.
+    /// The error if data reconstructed from the other members contradicts this member's checksums.
     pub(crate) fn contradicts(&self, at: ComponentByte, bytes: &[u8]) -> Option<MemberError> {
         let checksums = self.checksums.get()?;
         let block = checksums.first_wrong(at, bytes)?;
-        Some(checksums.convict(self.absolute(at), bytes.len() as u64, block))
+        Some(checksums.checksum_mismatch(self.absolute(at), bytes.len() as u64, block))
     }
 
-    /// Whether checksums say that what was read of a range, just now and surely, is right: not only
-    /// that nothing is known against it.
+    /// Whether all checksums of a range are known, so that the preceding verified read proves its data
+    /// right.
     pub(crate) fn vouches_for(&self, at: ComponentByte, bytes: u64) -> bool {
         self.checksums.get().is_some_and(|checksums| checksums.knows(at, bytes))
     }
 
-    /// As [`Device::read`], whatever the setting.
-    pub(crate) async fn read_verified(
+    /// As [`Device::read_verified`], without queueing a failed read for read repair.
+    pub(crate) async fn read_verified_unqueued(
         &self,
         at: ComponentByte,
         into: Buffer,
         why: Why,
     ) -> (Result<(), MemberError>, Buffer) {
-        self.read_judged(self.checksums.get(), at, into, why).await
+        self.read_against(self.checksums.get(), at, into, why).await
     }
 
-    /// Held against `checksums`, where there are any: as a rule at once, while the bytes are in the processor's cache.
-    pub(crate) async fn read_judged(
+    /// Reads and verifies against `checksums`, if any. The common case is verified at once, while the bytes are in the
+    /// processor's cache.
+    pub(crate) async fn read_against(
         &self,
         checksums: Option<&Checksums>,
         at: ComponentByte,
@@ -163,13 +166,13 @@ impl<M: Member> Device<M> {
         let rewrites = Checksums::expect(checksums, &mut into);
         let (result, buffer) = self.read_bare(at, into, why).await;
         match Checksums::against(checksums, at, &result, &buffer) {
-            Some(checksums) => Box::pin(self.settle(checksums, at, buffer, rewrites, why)).await,
+            Some(checksums) => Box::pin(self.verify_again(checksums, at, buffer, rewrites, why)).await,
             None => (result, buffer),
         }
     }
 
-    /// What was read may be wrong: finds out, and reads it once more if need be.
-    pub(crate) async fn settle(
+    /// Verifies data that may be wrong, and reads it again where a write has overlapped the read.
+    pub(crate) async fn verify_again(
         &self,
         checksums: &Checksums,
         at: ComponentByte,
@@ -192,8 +195,8 @@ impl<M: Member> Device<M> {
         }
     }
 
-    /// As [`Device::read_judged`], of several buffers.
-    pub(crate) async fn read_vectored_judged(
+    /// As [`Device::read_against`], of several buffers.
+    pub(crate) async fn read_vectored_against(
         &self,
         checksums: Option<&Checksums>,
         at: ComponentByte,
@@ -207,14 +210,14 @@ impl<M: Member> Device<M> {
         let (result, buffers) = self.read_vectored_bare(at, into, why).await;
         match checksums.filter(|_| result.is_ok()) {
             Some(checksums) if !checksums.is_right(at, &buffers) => {
-                Box::pin(self.settle_vectored(checksums, at, buffers, rewrites, why)).await
+                Box::pin(self.verify_again_vectored(checksums, at, buffers, rewrites, why)).await
             }
             _ => (result, buffers),
         }
     }
 
-    /// As [`Device::settle`], of several buffers.
-    async fn settle_vectored(
+    /// As [`Device::verify_again`], of several buffers.
+    async fn verify_again_vectored(
         &self,
         checksums: &Checksums,
         at: ComponentByte,
@@ -237,13 +240,13 @@ impl<M: Member> Device<M> {
         }
     }
 
-    /// Carries out a write, and keeps the checksums of what it leaves behind.
+    /// Carries out a write, and updates the checksums.
     pub(crate) async fn keeping(
         &self,
         checksums: &Checksums,
         at: ComponentByte,
         bytes: u64,
-        contents: Contents,
+        contents: WrittenChecksums,
         write: impl Future<Output = Result<(), MemberError>>,
     ) -> Result<(), MemberError> {
         let writing = checksums.begin(&self.member, at, bytes, contents).await.inspect_err(|error| {
@@ -254,12 +257,12 @@ impl<M: Member> Device<M> {
         Ok(())
     }
 
-    /// What the blocks of a write hold together, where anybody wants to know.
-    pub(crate) fn sums_of(&self, from: &[Block]) -> Option<(&Checksums, Contents)> {
-        self.checksums.get().map(|checksums| (checksums, Contents::of(from)))
+    /// The checksums of a write's blocks, for a member with checksums.
+    pub(crate) fn sums_of(&self, from: &[Block]) -> Option<(&Checksums, WrittenChecksums)> {
+        self.checksums.get().map(|checksums| (checksums, WrittenChecksums::of(from)))
     }
 
-    /// Before `next` is written over the superblock that is there.
+    /// Prepares the header for a write of `next` over the present superblock.
     pub(crate) async fn announce(&self, next: &Superblock) -> Result<(), MemberError> {
         let Some(checksums) = self.checksums.get() else { return Ok(()) };
         let present = Stamp::of(&self.superblock.borrow());

@@ -382,7 +382,7 @@ async fn write_to<M: Member>(
     flush: Flush,
 ) -> Result<(), MemberError> {
     let place = (device.superblock.borrow().bitmap_at().unwrap_or(MemberByte(0)), 0);
-    device.bounded(Operation::Write, place, pin!(write_all(&device.member, writes, flush))).await.flatten()
+    device.with_timeout(Operation::Write, place, pin!(write_all(&device.member, writes, flush))).await.flatten()
 }
 
 async fn write_all<M: Member>(

@@ -1,46 +1,48 @@
-//! Copies: the one that is vouched for counts, otherwise the majority.
+//! The rules for copies: a verified copy decides, otherwise the majority.
+//!
+//! Pure.
 
-use crate::plan::diagnose::{Evidence, Indices, Verdict, Witness, confession, indices};
+use crate::plan::diagnose::{BlockEvidence, Evidence, Indices, Verdict, indices, known_bad_by};
 
 /// Judges the copies of one block.
-pub fn judge_copies(witnesses: &[Witness<'_>]) -> Verdict {
-    let confessed = indices(witnesses, Witness::confesses);
-    let Some((truth, by)) = truth(witnesses) else {
-        return match (witnesses.iter().any(|witness| witness.testimony().is_some()), confessed.is_empty()) {
+pub fn judge_copies(evidence: &[BlockEvidence<'_>]) -> Verdict {
+    let known_bad = indices(evidence, BlockEvidence::is_known_bad);
+    let Some((truth, by)) = truth(evidence) else {
+        return match (evidence.iter().any(|block| block.usable().is_some()), known_bad.is_empty()) {
             (true, _) => Verdict::Undecidable,
-            (false, true) => Verdict::Sound, // nobody is there
-            (false, false) => Verdict::Lost { who: confessed },
+            (false, true) => Verdict::Sound, // all copies are absent
+            (false, false) => Verdict::Lost { blocks: known_bad },
         };
     };
     let is_wrong =
-        |witness: Witness<'_>| witness.confesses() || witness.testimony().is_some_and(|bytes| !is_same(bytes, truth));
-    let who: Indices = indices(witnesses, is_wrong);
-    match who.len() {
+        |block: BlockEvidence<'_>| block.is_known_bad() || block.usable().is_some_and(|bytes| !is_same(bytes, truth));
+    let blocks: Indices = indices(evidence, is_wrong);
+    match blocks.len() {
         0 => Verdict::Sound,
-        count if count == confessed.len() => Verdict::Wrong { who, by: confession(witnesses) },
-        _ => Verdict::Wrong { who, by },
+        count if count == known_bad.len() => Verdict::Wrong { blocks, by: known_bad_by(evidence) },
+        _ => Verdict::Wrong { blocks, by },
     }
 }
 
-/// What the block should be, when that can be said, and by what.
-pub fn truth<'a>(witnesses: &[Witness<'a>]) -> Option<(&'a [u8], Evidence)> {
+/// The right contents of the block and the evidence for them, if the copies determine them.
+pub fn truth<'a>(evidence: &[BlockEvidence<'a>]) -> Option<(&'a [u8], Evidence)> {
     let vouched = || {
-        witnesses.iter().filter_map(|witness| match *witness {
-            Witness::Vouched(bytes) => Some(bytes),
+        evidence.iter().filter_map(|block| match *block {
+            BlockEvidence::Verified(bytes) => Some(bytes),
             _ => None,
         })
     };
     if let Some(first) = vouched().next() {
         return vouched().all(|other| is_same(other, first)).then_some((first, Evidence::Checksum));
     }
-    let heard = || witnesses.iter().filter_map(|witness| witness.testimony());
-    let (votes, best) = heard()
-        .map(|bytes| (heard().filter(|other| is_same(other, bytes)).count(), bytes))
+    let unverified = || evidence.iter().filter_map(|block| block.usable());
+    let (votes, best) = unverified()
+        .map(|bytes| (unverified().filter(|other| is_same(other, bytes)).count(), bytes))
         .max_by_key(|(votes, _)| *votes)?;
-    (votes * 2 > heard().count()).then_some((best, Evidence::Majority))
+    (votes * 2 > unverified().count()).then_some((best, Evidence::Majority))
 }
 
-/// Equal; of blocks that are one in memory without a look at them.
+/// Whether two blocks are equal; the same memory is not compared with itself.
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     std::ptr::eq(a, b) || a == b
 }

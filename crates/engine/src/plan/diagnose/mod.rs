@@ -1,26 +1,26 @@
-//! Who is wrong, where blocks that belong together do not agree: pure functions.
+//! Decides which blocks are wrong where redundant blocks do not agree: pure functions.
 //!
-//! Blocks are judged in *rows*: of a stripe the same bytes of every chunk, of
-//! copies the same bytes of each. Each block is a [`Witness`]: what it says, and
-//! what else is known of it (a checksum, an unreadable sector). The law is in
-//! `stripe` and `copies`; both convict only where just one answer is left, on the
-//! assumption that fewer blocks are wrong rather than more:
+//! Blocks are judged in *rows*: the same bytes of every chunk of a stripe, or the
+//! same bytes of every copy. Each block is a [`BlockEvidence`]: its bytes, and
+//! what else is known of it (a checksum, an unreadable sector). The rules are in
+//! `stripe` and `copies`. Both blame a block only where one answer is left, and
+//! assume that few wrong blocks are likelier than many:
 //!
-//! * whoever is known to be wrong is wrong, and whoever is known to be right is
-//!   right: where those known to be right say all that there is, so be it;
-//! * otherwise at most one block more than those known to be wrong is taken to
-//!   be (of copies, a minority), and it must be possible to say which. If not, the
-//!   row is undecidable; nobody is guessed at.
+//! * Blocks known to be bad are wrong, and verified blocks are right. Where the
+//!   verified blocks determine all others, they decide.
+//! * Otherwise at most one more block than those known to be bad is wrong (of
+//!   copies, a minority), and the evidence must single it out. If it does not, the
+//!   row is undecidable. Nothing is guessed.
 //!
-//! What RAID-6 allows without checksums follows: of a whole row one wrong block
-//! of any member is found and named. With one member missing there is one
-//! equation left: that something is wrong is seen, not who. Two blocks that are
-//! wrong at once are seen, and undecidable, unless they differ from the truth
-//! in a way that a single other block would explain: in the same bytes, with a
-//! ratio that is just that block's coefficient. Against chance one byte is weak
-//! evidence there (one in 255 for each member), a block of random bytes is proof.
-//! Two blocks that were exchanged are the one such case that is no accident (it
-//! looks like a wrong Q), so it is asked for, and undecidable.
+//! This gives what RAID-6 allows without checksums. In a complete row one wrong
+//! block of any member is found and named. With one member missing one equation
+//! is left: it shows that a block is wrong, but not which. Two wrong blocks are
+//! detected and undecidable, with one exception: their errors may look like the
+//! error of a single other block. For that they must be in the same bytes, with a
+//! ratio that equals that block's coefficient. One wrong byte meets this by chance
+//! in one of 255 cases for each member; a block of random bytes practically never.
+//! Two exchanged blocks always look like a wrong Q, and that is no accident. So
+//! the exchange is tested for, and is undecidable.
 //!
 //! Source of the arithmetic: H. P. Anvin, "The mathematics of RAID-6", section 4.
 
@@ -34,91 +34,91 @@ pub use stripe::StripeRow;
 
 use smallvec::SmallVec;
 
-/// One block of a row: what it says, and what is known of it besides.
+/// One block of a row: its bytes, and what else is known of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Witness<'a> {
-    /// Its member is not there, or not current yet: nothing is expected of it.
+pub enum BlockEvidence<'a> {
+    /// The member is missing or not in sync yet, so no contents are expected.
     Absent,
-    /// It should be there, and cannot be read.
+    /// The block should be readable and is not.
     Unreadable,
-    /// It was read; only the others can tell whether it is right.
-    Heard(&'a [u8]),
-    /// It was read, and its checksum says that it is right.
-    Vouched(&'a [u8]),
-    /// It was read, and its checksum says that it is wrong; with what was read, if that was kept.
-    Refuted(Option<&'a [u8]>),
+    /// The block was read, and no checksum is known. Only the other blocks can tell whether it is right.
+    Unverified(&'a [u8]),
+    /// The block was read, and its checksum matches.
+    Verified(&'a [u8]),
+    /// The block was read, and its checksum does not match; with the bytes read, if they were kept.
+    Mismatched(Option<&'a [u8]>),
 }
 
-impl<'a> Witness<'a> {
-    /// What was read.
+impl<'a> BlockEvidence<'a> {
+    /// The bytes read.
     pub fn bytes(self) -> Option<&'a [u8]> {
         match self {
             Self::Absent | Self::Unreadable => None,
-            Self::Heard(bytes) | Self::Vouched(bytes) => Some(bytes),
-            Self::Refuted(bytes) => bytes,
+            Self::Unverified(bytes) | Self::Verified(bytes) => Some(bytes),
+            Self::Mismatched(bytes) => bytes,
         }
     }
 
-    /// Whether it is known to be wrong before the others are asked.
-    fn confesses(self) -> bool {
-        matches!(self, Self::Unreadable | Self::Refuted(_))
+    /// Whether the block is known to be bad regardless of the other blocks.
+    fn is_known_bad(self) -> bool {
+        matches!(self, Self::Unreadable | Self::Mismatched(_))
     }
 
-    /// What can be relied on until the others contradict it.
-    fn testimony(self) -> Option<&'a [u8]> {
+    /// Bytes that may be used until other blocks contradict them.
+    fn usable(self) -> Option<&'a [u8]> {
         match self {
-            Self::Heard(bytes) | Self::Vouched(bytes) => Some(bytes),
-            Self::Absent | Self::Unreadable | Self::Refuted(_) => None,
+            Self::Unverified(bytes) | Self::Verified(bytes) => Some(bytes),
+            Self::Absent | Self::Unreadable | Self::Mismatched(_) => None,
         }
     }
 }
 
-/// Witnesses, by their index in the row.
+/// Blocks, by their index in the row.
 pub type Indices = SmallVec<[usize; 2]>;
 
-/// What decided.
+/// The evidence that decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
     /// The blocks cannot be read.
     Unreadable,
-    /// Checksums.
+    /// The checksums.
     Checksum,
     /// P and Q.
     Parity,
-    /// Most of the copies.
+    /// The majority of the copies.
     Majority,
 }
 
-/// What is found of a row.
+/// The verdict on a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing contradicts anything.
+    /// All blocks agree.
     Sound,
-    /// These are wrong, and the others tell what they should be.
+    /// Some blocks are wrong, and the others determine their contents.
     Wrong {
-        /// Ascending, not empty.
-        who: Indices,
-        /// Why.
+        /// The wrong blocks, ascending; not empty.
+        blocks: Indices,
+        /// The evidence.
         by: Evidence,
     },
-    /// Somebody is wrong, and nothing says who.
+    /// At least one block is wrong, and the evidence does not tell which.
     Undecidable,
-    /// These are wrong for sure, and too few others are left to say what they should be.
+    /// Some blocks are known to be bad, and the others are too few to reconstruct them.
     Lost {
-        /// Ascending, not empty.
-        who: Indices,
+        /// The lost blocks, ascending; not empty.
+        blocks: Indices,
     },
 }
 
-/// The indices of the witnesses of which `is` is true.
-fn indices<'a>(witnesses: &[Witness<'a>], is: impl Fn(Witness<'a>) -> bool) -> Indices {
-    witnesses.iter().enumerate().filter(|(_, witness)| is(**witness)).map(|(index, _)| index).collect()
+/// The indices of the blocks for which `is` is true.
+fn indices<'a>(evidence: &[BlockEvidence<'a>], is: impl Fn(BlockEvidence<'a>) -> bool) -> Indices {
+    evidence.iter().enumerate().filter(|(_, block)| is(**block)).map(|(index, _)| index).collect()
 }
 
-/// What those that confess were convicted by.
-fn confession(witnesses: &[Witness<'_>]) -> Evidence {
-    match witnesses.iter().any(|witness| matches!(witness, Witness::Refuted(_))) {
+/// The evidence against the blocks that are known to be bad.
+fn known_bad_by(evidence: &[BlockEvidence<'_>]) -> Evidence {
+    match evidence.iter().any(|block| matches!(block, BlockEvidence::Mismatched(_))) {
         true => Evidence::Checksum,
         false => Evidence::Unreadable,
     }

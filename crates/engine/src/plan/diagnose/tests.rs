@@ -1,4 +1,4 @@
-//! The verdicts against a search over every explanation, with arithmetic of its own.
+//! Tests the verdicts against a search over every explanation, with independent arithmetic.
 
 use super::*;
 use parity::Kernel;
@@ -17,24 +17,24 @@ fn multiply(mut a: u8, mut b: u8) -> u8 {
     product
 }
 
-/// What is known of a block besides its bytes.
+/// What is known of a block apart from its bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Word {
+enum Kind {
     Absent,
     Unreadable,
-    Heard,
-    Vouched,
-    Refuted,
+    Unverified,
+    Verified,
+    Mismatched,
 }
 
-impl Word {
-    fn of(self, block: &[u8]) -> Witness<'_> {
+impl Kind {
+    fn of(self, block: &[u8]) -> BlockEvidence<'_> {
         match self {
-            Self::Absent => Witness::Absent,
-            Self::Unreadable => Witness::Unreadable,
-            Self::Heard => Witness::Heard(block),
-            Self::Vouched => Witness::Vouched(block),
-            Self::Refuted => Witness::Refuted(Some(block)),
+            Self::Absent => BlockEvidence::Absent,
+            Self::Unreadable => BlockEvidence::Unreadable,
+            Self::Unverified => BlockEvidence::Unverified(block),
+            Self::Verified => BlockEvidence::Verified(block),
+            Self::Mismatched => BlockEvidence::Mismatched(Some(block)),
         }
     }
 }
@@ -45,21 +45,21 @@ struct Case {
     exponents: Vec<u8>,
     /// Data, P, Q.
     blocks: Vec<Vec<u8>>,
-    words: Vec<Word>,
+    kinds: Vec<Kind>,
 }
 
 impl Case {
     fn row(&self) -> StripeRow<'_> {
-        let witnesses = self.words.iter().zip(&self.blocks).map(|(word, block)| word.of(block)).collect();
-        StripeRow { exponents: self.exponents.iter().copied().collect(), witnesses }
+        let evidence = self.kinds.iter().zip(&self.blocks).map(|(kind, block)| kind.of(block)).collect();
+        StripeRow { exponents: self.exponents.iter().copied().collect(), evidence }
     }
 
     fn parities(&self) -> usize {
         self.blocks.len() - self.exponents.len()
     }
 
-    fn having(&self, words: &[Word]) -> Vec<usize> {
-        (0..self.words.len()).filter(|index| words.contains(&self.words[*index])).collect()
+    fn having(&self, kinds: &[Kind]) -> Vec<usize> {
+        (0..self.kinds.len()).filter(|index| kinds.contains(&self.kinds[*index])).collect()
     }
 
     /// Coefficients of a block in the equations.
@@ -74,7 +74,7 @@ impl Case {
         column[..self.parities()].to_vec()
     }
 
-    /// What the equations come to in byte `at`, without the blocks `free`.
+    /// The sums of the equations in byte `at`, without the blocks `free`.
     fn sums(&self, at: usize, free: &[usize]) -> Vec<u8> {
         let mut sums = vec![0; self.parities()];
         for index in (0..self.blocks.len()).filter(|index| !free.contains(index)) {
@@ -85,24 +85,24 @@ impl Case {
         sums
     }
 
-    /// Whether the row could obey its equations if the blocks `free` held something else.
+    /// Whether other contents of the blocks `free` could make the row obey its equations.
     fn is_possible_with(&self, free: &[usize]) -> bool {
         (0..self.blocks[0].len()).all(|at| {
             let sums = self.sums(at, free);
             match free {
-                _ if free.len() >= self.parities() => true, // any as many columns can make any sums
+                _ if free.len() >= self.parities() => true, // as many columns as equations can produce any sums
                 [] => sums.iter().all(|sum| *sum == 0),
                 [one] => (0..=255).any(|value| {
                     self.column(*one).iter().zip(&sums).all(|(coefficient, sum)| multiply(*coefficient, value) == *sum)
                 }),
-                _ => unreachable!("two free blocks are as many as there are equations"),
+                _ => unreachable!("there are as many equations as free blocks"),
             }
         })
     }
 
-    /// Whether exchanging two blocks would make a row with two equations left obey them.
+    /// Whether exchanging two blocks would make a row with two remaining equations obey them.
     fn is_exchange(&self) -> bool {
-        let relied_on = self.having(&[Word::Heard, Word::Vouched]);
+        let relied_on = self.having(&[Kind::Unverified, Kind::Verified]);
         relied_on.len() == self.blocks.len()
             && self.parities() == 2
             && relied_on.iter().any(|&one| {
@@ -114,14 +114,15 @@ impl Case {
             })
     }
 
-    /// The law by definition: of the explanations with the fewest blocks the only one.
+    /// The rule by definition: the only explanation with the fewest wrong blocks.
     fn judged(&self) -> Option<Vec<usize>> {
-        let out = self.having(&[Word::Absent, Word::Unreadable, Word::Refuted]);
-        let heard = self.having(&[Word::Heard]);
-        let confessed = self.having(&[Word::Unreadable, Word::Refuted]);
-        let mut sizes: Vec<Vec<Vec<usize>>> = vec![vec![Vec::new()], heard.iter().map(|index| vec![*index]).collect()];
-        if out.len() + heard.len() <= self.parities() {
-            sizes.push(vec![heard]);
+        let out = self.having(&[Kind::Absent, Kind::Unreadable, Kind::Mismatched]);
+        let unverified = self.having(&[Kind::Unverified]);
+        let known_bad = self.having(&[Kind::Unreadable, Kind::Mismatched]);
+        let mut sizes: Vec<Vec<Vec<usize>>> =
+            vec![vec![Vec::new()], unverified.iter().map(|index| vec![*index]).collect()];
+        if out.len() + unverified.len() <= self.parities() {
+            sizes.push(vec![unverified]);
         }
         for explanations in sizes {
             let with = |more: &Vec<usize>| [&out[..], more].concat();
@@ -130,7 +131,7 @@ impl Case {
                 [] => {}
                 [only] if only.len() == 1 && self.is_exchange() => return None,
                 [only] => {
-                    let mut wrong = [&confessed[..], only].concat();
+                    let mut wrong = [&known_bad[..], only].concat();
                     wrong.sort_unstable();
                     return Some(wrong);
                 }
@@ -141,30 +142,30 @@ impl Case {
     }
 }
 
-/// A row that obeys its equations, then changed here and there.
+/// A row that obeys its equations, with some blocks changed afterwards.
 fn cases() -> impl Strategy<Value = Case> {
     let shape = (1..5_usize, 1..3_usize, 1..3_usize);
     shape.prop_flat_map(|(data, parities, bytes)| {
         let slots = data + parities;
         let block = || prop::collection::vec(any::<u8>(), bytes);
-        let word = prop_oneof![
-            1 => Just(Word::Absent),
-            1 => Just(Word::Unreadable),
-            8 => Just(Word::Heard),
-            6 => Just(Word::Vouched),
-            1 => Just(Word::Refuted),
+        let kind = prop_oneof![
+            1 => Just(Kind::Absent),
+            1 => Just(Kind::Unreadable),
+            8 => Just(Kind::Unverified),
+            6 => Just(Kind::Verified),
+            1 => Just(Kind::Mismatched),
         ];
         (
             prop::sample::subsequence((0..9_u8).collect::<Vec<_>>(), data),
             prop::collection::vec(block(), data),
-            prop::collection::vec(word, slots),
+            prop::collection::vec(kind, slots),
             prop::collection::vec((0..slots, block()), 0..3),
             any::<bool>(),
         )
-            .prop_map(move |(exponents, mut blocks, words, changes, all_heard)| {
+            .prop_map(move |(exponents, mut blocks, kinds, changes, all_unverified)| {
                 blocks.resize(slots, vec![0; bytes]);
-                let words = if all_heard { vec![Word::Heard; slots] } else { words };
-                let mut case = Case { exponents, blocks, words };
+                let kinds = if all_unverified { vec![Kind::Unverified; slots] } else { kinds };
+                let mut case = Case { exponents, blocks, kinds };
                 for at in 0..bytes {
                     let sums = case.sums(at, &[]);
                     for (parity, sum) in sums.into_iter().enumerate() {
@@ -186,27 +187,28 @@ proptest! {
     fn a_stripe_s_verdict_is_the_only_smallest_explanation(case in cases()) {
         let kernel = Kernel::best();
         let verdict = case.row().judge(kernel);
-        let out = case.having(&[Word::Absent, Word::Unreadable, Word::Refuted]);
-        let confessed = case.having(&[Word::Unreadable, Word::Refuted]);
+        let out = case.having(&[Kind::Absent, Kind::Unreadable, Kind::Mismatched]);
+        let known_bad = case.having(&[Kind::Unreadable, Kind::Mismatched]);
         if out.len() > case.parities() {
             match verdict {
-                Verdict::Sound => prop_assert!(confessed.is_empty()),
-                Verdict::Lost { who } => prop_assert_eq!(who.to_vec(), confessed),
+                Verdict::Sound => prop_assert!(known_bad.is_empty()),
+                Verdict::Lost { blocks } => prop_assert_eq!(blocks.to_vec(), known_bad),
                 other => prop_assert!(false, "{:?}", other),
             }
             return Ok(());
         }
         match (verdict, case.judged()) {
             (Verdict::Sound, Some(wrong)) => prop_assert!(wrong.is_empty()),
-            (Verdict::Wrong { who, .. }, Some(wrong)) => {
-                prop_assert_eq!(who.to_vec(), wrong.clone());
-                // What they should be makes the row obey its equations.
-                let mut healed = case.clone();
-                for &index in &who {
-                    healed.blocks[index] = case.row().solved(kernel, index, &who).expect("few enough are wrong");
+            (Verdict::Wrong { blocks, .. }, Some(wrong)) => {
+                prop_assert_eq!(blocks.to_vec(), wrong.clone());
+                // The solved contents make the row obey its equations.
+                let mut repaired = case.clone();
+                for &index in &blocks {
+                    let solved = case.row().solved(kernel, index, &blocks);
+                    repaired.blocks[index] = solved.expect("as few are wrong as can be solved");
                 }
-                let absent = case.having(&[Word::Absent]);
-                prop_assert!(healed.is_possible_with(&absent));
+                let absent = case.having(&[Kind::Absent]);
+                prop_assert!(repaired.is_possible_with(&absent));
             }
             (Verdict::Undecidable, None) => {}
             (verdict, expected) => prop_assert!(false, "{:?}, expected {:?}", verdict, expected),
@@ -214,45 +216,49 @@ proptest! {
     }
 
     #[test]
-    fn copies_are_judged_by_those_vouched_for_or_by_most(
+    fn copies_are_judged_by_verified_copies_or_by_majority(
         contents in prop::collection::vec(0..3_u8, 1..6),
-        words in prop::collection::vec(0..5_usize, 6),
+        kinds in prop::collection::vec(0..5_usize, 6),
     ) {
-        const WORDS: [Word; 5] = [Word::Heard, Word::Heard, Word::Absent, Word::Unreadable, Word::Refuted];
-        let words: Vec<Word> = contents.iter().zip(words).map(|(_, word)| WORDS[word]).collect();
+        const KINDS: [Kind; 5] = [Kind::Unverified, Kind::Unverified, Kind::Absent, Kind::Unreadable, Kind::Mismatched];
+        let kinds: Vec<Kind> = contents.iter().zip(kinds).map(|(_, kind)| KINDS[kind]).collect();
         let blocks: Vec<[u8; 2]> = contents.iter().map(|byte| [*byte, 7]).collect();
-        let witnesses: Vec<Witness<'_>> = words.iter().zip(&blocks).map(|(word, block)| word.of(block)).collect();
-        let heard: Vec<u8> =
-            contents.iter().zip(&words).filter(|(_, word)| **word == Word::Heard).map(|(byte, _)| *byte).collect();
-        let winner = (0..3).find(|byte| heard.iter().filter(|other| *other == byte).count() * 2 > heard.len());
-        let confesses = |word: Word| matches!(word, Word::Unreadable | Word::Refuted);
-        let wrong: Vec<usize> = (0..words.len())
-            .filter(|index| confesses(words[*index]) || (words[*index] == Word::Heard && Some(contents[*index]) != winner))
-            .collect();
-        match judge_copies(&witnesses) {
+        let evidence: Vec<BlockEvidence<'_>> =
+            kinds.iter().zip(&blocks).map(|(kind, block)| kind.of(block)).collect();
+        let unverified: Vec<u8> =
+            contents.iter().zip(&kinds).filter(|(_, kind)| **kind == Kind::Unverified).map(|(byte, _)| *byte).collect();
+        let votes = |byte: &u8| unverified.iter().filter(|other| *other == byte).count();
+        let winner = (0..3).find(|byte| votes(byte) * 2 > unverified.len());
+        let is_known_bad = |kind: Kind| matches!(kind, Kind::Unreadable | Kind::Mismatched);
+        let is_outvoted = |index: usize| kinds[index] == Kind::Unverified && Some(contents[index]) != winner;
+        let wrong: Vec<usize> =
+            (0..kinds.len()).filter(|index| is_known_bad(kinds[*index]) || is_outvoted(*index)).collect();
+        match judge_copies(&evidence) {
             Verdict::Sound => prop_assert!(wrong.is_empty()),
-            Verdict::Wrong { who, .. } => {
+            Verdict::Wrong { blocks, .. } => {
                 prop_assert!(winner.is_some());
-                prop_assert_eq!(who.to_vec(), wrong);
+                prop_assert_eq!(blocks.to_vec(), wrong);
             }
-            Verdict::Undecidable => prop_assert!(winner.is_none() && !heard.is_empty()),
-            Verdict::Lost { .. } => prop_assert!(heard.is_empty() && words.iter().any(|word| confesses(*word))),
+            Verdict::Undecidable => prop_assert!(winner.is_none() && !unverified.is_empty()),
+            Verdict::Lost { .. } => prop_assert!(unverified.is_empty() && kinds.iter().any(|kind| is_known_bad(*kind))),
         }
     }
 }
 
 #[test]
-fn one_copy_that_is_vouched_for_outweighs_all_others() {
+fn one_verified_copy_outweighs_all_others() {
     let (right, wrong) = ([1; 8], [2; 8]);
-    let witnesses = [Witness::Heard(&wrong), Witness::Vouched(&right), Witness::Heard(&wrong)];
-    let who = Indices::from_iter([0, 2]);
-    assert_eq!(judge_copies(&witnesses), Verdict::Wrong { who, by: Evidence::Checksum });
-    let witnesses = [Witness::Vouched(&wrong), Witness::Vouched(&right), Witness::Heard(&right)];
-    assert_eq!(judge_copies(&witnesses), Verdict::Undecidable);
+    let evidence =
+        [BlockEvidence::Unverified(&wrong), BlockEvidence::Verified(&right), BlockEvidence::Unverified(&wrong)];
+    let blocks = Indices::from_iter([0, 2]);
+    assert_eq!(judge_copies(&evidence), Verdict::Wrong { blocks, by: Evidence::Checksum });
+    let evidence =
+        [BlockEvidence::Verified(&wrong), BlockEvidence::Verified(&right), BlockEvidence::Unverified(&right)];
+    assert_eq!(judge_copies(&evidence), Verdict::Undecidable);
 }
 
 #[test]
-fn two_blocks_that_were_exchanged_convict_nobody() {
+fn two_exchanged_blocks_are_undecidable() {
     let kernel = Kernel::best();
     let data: Vec<Vec<u8>> =
         (0..4_u32).map(|index| (0..64).map(|at| (at * at * 7 + index * 31) as u8).collect()).collect();
@@ -261,16 +267,17 @@ fn two_blocks_that_were_exchanged_convict_nobody() {
     let blocks: Vec<Vec<u8>> = data.into_iter().chain([p, q]).collect();
     for one in 0..6 {
         for other in 0..one {
-            let mut case = Case { exponents: (0..4).collect(), blocks: blocks.clone(), words: vec![Word::Heard; 6] };
+            let mut case =
+                Case { exponents: (0..4).collect(), blocks: blocks.clone(), kinds: vec![Kind::Unverified; 6] };
             case.blocks.swap(one, other);
             assert_eq!(case.row().judge(kernel), Verdict::Undecidable, "{one} and {other}");
         }
     }
 }
 
-/// What the head of `verdict` promises of RAID-6 without checksums.
+/// What the head of `diagnose` states about RAID-6 without checksums.
 #[test]
-fn p_and_q_convict_any_one_member_of_a_whole_row_and_nobody_when_one_is_missing() {
+fn p_and_q_blame_any_one_member_of_a_complete_row_and_none_when_one_is_missing() {
     let kernel = Kernel::best();
     let data: Vec<Vec<u8>> = (0..6).map(|index| (0..4096).map(|at| (at * 7 + index * 31) as u8).collect()).collect();
     let (mut p, mut q) = (vec![0; 4096], vec![0; 4096]);
@@ -278,21 +285,25 @@ fn p_and_q_convict_any_one_member_of_a_whole_row_and_nobody_when_one_is_missing(
     let whole = Case {
         exponents: (0..6).collect(),
         blocks: data.into_iter().chain([p, q]).collect(),
-        words: vec![Word::Heard; 8],
+        kinds: vec![Kind::Unverified; 8],
     };
     for wrong in 0..8 {
         let mut case = whole.clone();
         case.blocks[wrong][1234] ^= 0x10;
-        let who = Indices::from_iter([wrong]);
-        assert_eq!(case.row().judge(kernel), Verdict::Wrong { who, by: Evidence::Parity });
+        let blocks = Indices::from_iter([wrong]);
+        assert_eq!(case.row().judge(kernel), Verdict::Wrong { blocks, by: Evidence::Parity });
         assert_eq!(case.row().solved(kernel, wrong, &[]).as_ref(), Some(&whole.blocks[wrong]));
         for missing in (0..8).filter(|missing| *missing != wrong) {
-            case.words = vec![Word::Heard; 8];
-            case.words[missing] = Word::Absent;
+            case.kinds = vec![Kind::Unverified; 8];
+            case.kinds[missing] = Kind::Absent;
             assert_eq!(case.row().judge(kernel), Verdict::Undecidable);
             assert!(!case.row().agrees(kernel));
-            case.words[missing] = Word::Unreadable;
-            assert_eq!(case.row().judge(kernel), Verdict::Undecidable, "its contents cannot be had from the others");
+            case.kinds[missing] = Kind::Unreadable;
+            assert_eq!(
+                case.row().judge(kernel),
+                Verdict::Undecidable,
+                "its contents cannot be computed from the others"
+            );
         }
     }
 }

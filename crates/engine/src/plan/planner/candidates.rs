@@ -1,43 +1,43 @@
-//! The ways that there are to get one column's result, and which of them count.
+//! The candidate methods for one column.
 //!
-//! What is in memory is free and cannot be lost. Besides the cost, four rules say
-//! what is sensible, here and in the search that the planner is held against:
+//! Pure. Cached chunks are free and cannot be lost. Besides the cost, four rules
+//! limit the candidates, here and in the search that `tests` compares with:
 //!
-//! 1. Nothing is read that the result does not need.
-//! 2. As much as a whole stripe's data is read only where nothing less will do.
-//! 3. Data that can be had is not solved for: not at all for a read; for a write
-//!    only where no parity can be remade without it, or fewer chunks are read.
-//! 4. At most one data chunk that can be had is solved for.
+//! 1. A candidate reads nothing that the result does not need.
+//! 2. It reads as much as a whole stripe's data only where nothing less suffices.
+//! 3. A read never solves for readable data. A write does so only where no parity can
+//!    be computed without it, or where fewer chunks are read.
+//! 4. At most one readable data chunk is solved for.
 
-use crate::plan::planner::{Code, Column, Health, Symbols, Way};
+use crate::plan::planner::{Code, Column, Method, StripeHealth, Symbols};
 use format::geometry::Role;
 use smallvec::SmallVec;
 
-/// A way to get a column's result.
+/// One method for a column, and the chunks that it uses.
 #[derive(Clone)]
 pub(super) struct Candidate {
     /// Chunks whose old contents are used.
     pub(super) uses: Symbols,
-    /// Those of them that members are asked for.
+    /// The used chunks that are not cached, and so are read from members.
     pub(super) reads: Symbols,
-    /// How many these are.
+    /// The number of `reads`.
     pub(super) count: u32,
-    pub(super) way: Way,
+    pub(super) method: Method,
 }
 
 pub(super) type Candidates = SmallVec<[Candidate; 2]>;
 
-/// What can be had in one column.
+/// The readable chunks of one column.
 struct View<'a> {
     code: Code,
     column: &'a Column,
-    /// Chunks whose old contents cannot be had.
+    /// Chunks whose old contents are neither cached nor readable.
     lost: Symbols,
     parity_trusted: bool,
 }
 
 impl<'a> View<'a> {
-    fn new(code: Code, column: &'a Column, health: &Health) -> Self {
+    fn new(code: Code, column: &'a Column, health: &StripeHealth) -> Self {
         let lost = health.unreadable.minus(column.cached);
         Self { code, column, lost, parity_trusted: health.parity_trusted }
     }
@@ -46,42 +46,42 @@ impl<'a> View<'a> {
         set.intersection(self.lost).is_empty()
     }
 
-    fn candidate(&self, uses: Symbols, way: Way) -> Candidate {
+    fn candidate(&self, uses: Symbols, method: Method) -> Candidate {
         let reads = uses.minus(self.column.cached);
-        Candidate { uses, reads, count: reads.len(), way }
+        Candidate { uses, reads, count: reads.len(), method }
     }
 
-    /// As many reads as there is data in a stripe.
+    /// Whether the candidate reads as many chunks as a stripe has data chunks.
     fn is_whole(&self, candidate: &Candidate) -> bool {
         candidate.count >= self.code.data.into()
     }
 }
 
-pub(super) fn read_candidates(code: Code, column: &Column, health: &Health) -> Candidates {
+pub(super) fn read_candidates(code: Code, column: &Column, health: &StripeHealth) -> Candidates {
     let view = View::new(code, column, health);
     if view.is_there(column.asked) {
-        return Candidates::from_iter([view.candidate(column.asked, Way::Direct)]);
+        return Candidates::from_iter([view.candidate(column.asked, Method::Direct)]);
     }
     without_waste(view.solutions(u32::MAX))
 }
 
-pub(super) fn write_candidates(code: Code, column: &Column, health: &Health) -> Candidates {
+pub(super) fn write_candidates(code: Code, column: &Column, health: &StripeHealth) -> Candidates {
     let view = View::new(code, column, health);
     let parities = code.all_parities().minus(health.absent);
     if column.is_gap() || parities.is_empty() {
-        return Candidates::from_iter([view.candidate(column.kept, Way::Direct)]);
+        return Candidates::from_iter([view.candidate(column.kept, Method::Direct)]);
     }
     let mut candidates = Candidates::new();
     let rest = code.all_data().minus(column.asked);
     if view.is_there(rest) {
-        candidates.push(view.candidate(rest, Way::Reconstruct));
+        candidates.push(view.candidate(rest, Method::Reconstruct));
         if !health.parity_trusted {
-            return candidates; // makes the parity right in passing; modifying would keep it wrong
+            return candidates; // corrects the parity in passing; modifying would leave it wrong
         }
     }
     let old = column.asked.union(column.kept).union(parities);
     if view.is_there(old) {
-        candidates.push(view.candidate(old, Way::Modify));
+        candidates.push(view.candidate(old, Method::Modify));
     }
     let parts = candidates.iter().filter(|candidate| !view.is_whole(candidate));
     let least = parts.map(|candidate| candidate.count).min().unwrap_or(u32::MAX);
@@ -92,7 +92,7 @@ pub(super) fn write_candidates(code: Code, column: &Column, health: &Health) -> 
     without_waste(candidates)
 }
 
-/// Leaves out what reads all that another candidate reads, and more.
+/// Drops candidates whose reads are a proper superset of another candidate's.
 fn without_waste(mut candidates: Candidates) -> Candidates {
     let is_wasteful = |candidate: &Candidate, others: &Candidates| {
         others.iter().any(|other| other.count < candidate.count && other.reads.minus(candidate.reads).is_empty())
@@ -105,8 +105,8 @@ fn without_waste(mut candidates: Candidates) -> Candidates {
 }
 
 impl View<'_> {
-    /// Ways to learn all data that read fewer than `bound` chunks: as many
-    /// parities are used as data chunks are not.
+    /// Candidates that solve for data and read fewer than `bound` chunks. Each uses as
+    /// many parities as there are unknown data chunks.
     fn solutions(&self, bound: u32) -> Candidates {
         let mut candidates = Candidates::new();
         if !self.parity_trusted || self.least_to_solve() >= bound {
@@ -120,7 +120,7 @@ impl View<'_> {
         let mut add = |unknown: Symbols| {
             let known = self.code.all_data().minus(unknown);
             let mut push = |parities| {
-                let candidate = self.candidate(known.union(parities), Way::Solve { unknown });
+                let candidate = self.candidate(known.union(parities), Method::Solve { unknown });
                 candidates.extend((candidate.count < bound).then_some(candidate));
             };
             match (unknown.len(), parities.len()) {
@@ -131,14 +131,14 @@ impl View<'_> {
             }
         };
         add(lost);
-        // A spare parity can stand in for any one chunk: that may save a read, or
-        // continue the transfer of a neighbouring column.
+        // A spare parity can replace any one chunk. That may save a read, or
+        // continue the transfer of an adjacent column.
         let spared: Symbols = self.code.all_data().minus(lost).minus(self.column.cached).minus(self.column.kept);
         spared.iter().for_each(|role: Role| add(lost.with(role)));
         candidates
     }
 
-    /// No solution reads fewer chunks than this.
+    /// The least number of chunks that any solution reads.
     fn least_to_solve(&self) -> u32 {
         self.code.all_data().minus(self.lost).minus(self.column.cached).len().saturating_sub(1)
     }

@@ -1,17 +1,17 @@
-//! Which member transfers one stripe's read or write needs: a pure function.
+//! Plans the member transfers of one stripe's read or write: a pure function.
 //!
-//! (what is asked, what is in memory, who cannot be read, who is not there) ->
-//! (what to read, how to get at the parity, what to write). Full-stripe,
-//! read-modify-write, reconstruct-write, degraded read and double failure are
-//! outcomes of it.
+//! The input is the request, the cached chunks, the unreadable chunks and the
+//! absent chunks. The output is the reads, the parity computation and the
+//! writes. Full-stripe write, read-modify-write, reconstruct-write, degraded read
+//! and double failure all follow from one cost function.
 //!
-//! The cost of a plan is its member transfers, then their bytes; a transfer is
-//! one contiguous range of one chunk, and what is in memory costs nothing. Within
-//! the rules of `candidates` the plan is the least there is: `tests` holds it
-//! against a search over every set of reads.
+//! The cost of a plan is its number of member transfers, then their bytes. A
+//! transfer is one contiguous range of one chunk; cached data costs nothing.
+//! Within the rules of `candidates` the plan has the least cost: `tests` compares
+//! it with a search over every set of reads.
 //!
-//! A stripe is cut into *columns*: ranges of chunk offsets within which the
-//! same chunks are touched, and the same are in memory. Chunks are named by their
+//! A stripe is cut into *columns*: ranges of chunk offsets in which the same
+//! chunks are touched and the same chunks are cached. Chunks are named by their
 //! [`Role`], never by slot.
 
 mod candidates;
@@ -45,24 +45,25 @@ impl Code {
     }
 }
 
-/// What can be had of a stripe.
+/// Which chunks of a stripe can be read and written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Health {
-    /// Chunks whose old contents cannot be had; includes all of `absent`.
+pub struct StripeHealth {
+    /// Chunks whose old contents cannot be read; includes all of `absent`.
     pub unreadable: Symbols,
-    /// Chunks that cannot be written, because their member is not there.
+    /// Chunks that cannot be written, because their member is missing.
     pub absent: Symbols,
-    /// Whether parity matches the data now. False after an unclean stop, until
-    /// a resync: then nothing is reconstructed from it.
+    /// Whether parity matches the data. False from an unclean stop until the
+    /// resync; then nothing is reconstructed from parity.
     pub parity_trusted: bool,
 }
 
-impl Health {
-    /// Every chunk there and in agreement.
-    pub const GOOD: Health = Health { unreadable: Symbols::EMPTY, absent: Symbols::EMPTY, parity_trusted: true };
+impl StripeHealth {
+    /// Every chunk is present and the parity matches.
+    pub const GOOD: StripeHealth =
+        StripeHealth { unreadable: Symbols::EMPTY, absent: Symbols::EMPTY, parity_trusted: true };
 }
 
-/// A contiguous range of one data chunk that is asked for.
+/// A requested contiguous range of one data chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
     /// Index of the data chunk.
@@ -73,31 +74,31 @@ pub struct Span {
 
 /// One contiguous transfer of one chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transfer {
+pub struct ChunkTransfer {
     /// The chunk.
     pub role: Role,
     /// Bytes within the chunk.
     pub within: Range<u32>,
 }
 
-impl Transfer {
-    /// Whether all of `within` a chunk is part of it.
+impl ChunkTransfer {
+    /// Whether the transfer includes all of `within` of the chunk `role`.
     pub fn covers(&self, role: Role, within: &Range<u32>) -> bool {
         self.role == role && self.within.start <= within.start && within.end <= self.within.end
     }
 }
 
-/// How a column's result is computed from what was read.
+/// How a column's result is computed from the data read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
-    /// Nothing to compute: no chunk is asked for here, or no parity is there
-    /// to be kept (write), or all that is asked was read (read).
+pub enum Method {
+    /// Nothing to compute. A write has no requested chunk here or no parity to
+    /// update; a read has read every requested chunk.
     Direct,
-    /// New parity from all data: the new, and the old of what is not written.
+    /// New parity from all data: the new data, and the old data of the chunks not written.
     Reconstruct,
-    /// New parity from old parity, old data and new data of what is written.
+    /// New parity from the old parity, and the old and new data of the chunks written.
     Modify,
-    /// `unknown` data follows from what is read: all other data, and as many
+    /// Solves for the `unknown` data. Read are all other data chunks, and as many
     /// parities as there are unknowns.
     Solve {
         /// The data chunks that are not read.
@@ -105,70 +106,75 @@ pub enum Way {
     },
 }
 
-/// A range of chunk offsets in which the same chunks are asked for.
+/// A range of chunk offsets in which the same chunks are requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// Bytes within each chunk.
     pub within: Range<u32>,
-    /// Data chunks asked for in it.
+    /// The requested data chunks.
     pub asked: Symbols,
-    /// Data chunks that are written back as they are, to fill a unit.
+    /// Data chunks that are rewritten unchanged, to fill a unit.
     pub kept: Symbols,
-    /// Chunks whose old contents are in memory.
+    /// Chunks whose old contents are cached.
     pub cached: Symbols,
-    /// Chunks whose old contents are used; those that are not in memory are read.
+    /// Chunks whose old contents are used; those not cached are read.
     pub uses: Symbols,
-    /// What to compute.
-    pub way: Way,
+    /// The computation.
+    pub method: Method,
 }
 
 impl Column {
-    /// Whether nothing is asked for here.
+    /// Whether the column contains no requested chunk.
     fn is_gap(&self) -> bool {
         self.asked.union(self.kept).is_empty()
     }
 
-    /// Chunks that are read from members.
+    /// The chunks that are read from members.
     pub fn reads(&self) -> Symbols {
         self.uses.minus(self.cached)
     }
 }
 
-/// What one stripe's read or write does to the members.
+/// The member transfers and computations of one stripe's read or write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Adjacent, in ascending order.
     pub columns: SmallVec<[Column; 3]>,
-    /// All reads, before any write; each chunk's in ascending order.
-    pub reads: SmallVec<[Transfer; 4]>,
-    /// What is taken from memory, likewise.
-    pub recalls: SmallVec<[Transfer; 4]>,
+    /// All reads, which precede the writes. Those of one chunk are in ascending order.
+    pub reads: SmallVec<[ChunkTransfer; 4]>,
+    /// The ranges taken from the cache, in the same order.
+    pub cached_reads: SmallVec<[ChunkTransfer; 4]>,
     /// All writes, data and parity; empty for a read.
-    pub writes: SmallVec<[Transfer; 4]>,
+    pub writes: SmallVec<[ChunkTransfer; 4]>,
 }
 
-/// More chunks are lost than the parity can make good.
+/// More chunks are lost than the parity can reconstruct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unrecoverable;
 
-/// Plans a read of `spans`, which do not overlap, with the old contents of `cached` in memory.
-pub fn plan_read(code: Code, spans: &[Span], cached: &[Transfer], health: &Health) -> Result<Plan, Unrecoverable> {
+/// Plans a read of `spans`, which do not overlap. The old contents of `cached` are in memory.
+pub fn plan_read(
+    code: Code,
+    spans: &[Span],
+    cached: &[ChunkTransfer],
+    health: &StripeHealth,
+) -> Result<Plan, Unrecoverable> {
     let columns = choose(cut(spans, &[], cached), |column| read_candidates(code, column, health))?;
     Ok(Plan::of(columns))
 }
 
-/// Plans a write of `spans`, which do not overlap, with the old contents of
-/// `cached` in memory. `kept`, apart from the spans, is written back as it is
-/// where it can be had.
+/// Plans a write of `spans`, which do not overlap. The old contents of `cached`
+/// are in memory. `kept`, which does not overlap the spans, is rewritten unchanged
+/// where it can be read.
 pub fn plan_write(
     code: Code,
     spans: &[Span],
     kept: &[Span],
-    cached: &[Transfer],
-    health: &Health,
+    cached: &[ChunkTransfer],
+    health: &StripeHealth,
 ) -> Result<Plan, Unrecoverable> {
-    if let ([span], [], &Health::GOOD) = (spans, kept, health)
-        && let Some(plan) = Plan::of_a_piece(code, span, cached)
+    if let ([span], [], &StripeHealth::GOOD) = (spans, kept, health)
+        && let Some(plan) = Plan::of_single_span(code, span, cached)
     {
         return Ok(plan);
     }
@@ -179,8 +185,8 @@ fn plan_any_write(
     code: Code,
     spans: &[Span],
     kept: &[Span],
-    cached: &[Transfer],
-    health: &Health,
+    cached: &[ChunkTransfer],
+    health: &StripeHealth,
 ) -> Result<Plan, Unrecoverable> {
     let mut columns = cut(spans, kept, cached);
     for column in &mut columns {
@@ -194,78 +200,79 @@ fn plan_any_write(
     Ok(Plan { writes, ..Plan::of(columns) })
 }
 
-/// Where a write of `span` alone, in a stripe whose chunks are all there, is planned as [`Way::Modify`] throughout:
-/// the chunks that are in memory there.
-pub(crate) fn modifies(code: Code, span: &Span, cached: &[Transfer]) -> Option<Symbols> {
-    let piece = Piece::new(code, span, cached).filter(|piece| piece.way == Way::Modify)?;
-    Some(piece.here)
+/// The cached chunks of `span`, if the plan of a write of `span` alone is [`Method::Modify`] throughout. All chunks
+/// of the stripe are present.
+pub(crate) fn modifies(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Symbols> {
+    let single = SingleSpan::new(code, span, cached).filter(|single| single.method == Method::Modify)?;
+    Some(single.in_memory)
 }
 
-/// The commonest write, of one piece of one chunk, where every chunk is there and each
-/// is in memory throughout the piece or not at all: what choosing among candidates comes to.
-struct Piece {
+/// The plan of the commonest write, without comparing candidates. The write is one span of one chunk,
+/// every chunk is present, and each is cached for all of the span or for none of it.
+struct SingleSpan {
     asked: Symbols,
     changed: Symbols,
-    here: Symbols,
+    in_memory: Symbols,
     uses: Symbols,
-    way: Way,
+    method: Method,
 }
 
-impl Piece {
-    /// `None` where the candidates have to be looked at.
-    fn new(code: Code, span: &Span, cached: &[Transfer]) -> Option<Self> {
+impl SingleSpan {
+    /// `None` where the candidates must be compared.
+    fn new(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Self> {
         let within = &span.within;
-        let is_apart = |t: &Transfer| t.within.end <= within.start || within.end <= t.within.start;
-        let mut here = Symbols::EMPTY;
+        let is_apart = |t: &ChunkTransfer| t.within.end <= within.start || within.end <= t.within.start;
+        let mut in_memory = Symbols::EMPTY;
         for transfer in cached.iter().filter(|transfer| !is_apart(transfer)) {
             if !transfer.covers(transfer.role, within) {
                 return None;
             }
-            here = here.with(transfer.role);
+            in_memory = in_memory.with(transfer.role);
         }
         let asked = Symbols::of(Role::Data(span.data));
         let changed = asked.union(code.all_parities());
         let rest = code.all_data().minus(asked);
-        let cost = |uses: Symbols| (uses.minus(here).len(), uses.len());
-        // A healthy chunk is solved for only where that reads less than either of these.
-        if code.all_data().minus(here).len() <= cost(changed).0.min(cost(rest).0) {
+        let cost = |uses: Symbols| (uses.minus(in_memory).len(), uses.len());
+        // A readable chunk is solved for only where that reads less than either of these.
+        if code.all_data().minus(in_memory).len() <= cost(changed).0.min(cost(rest).0) {
             return None;
         }
-        let (uses, way) = if cost(rest) <= cost(changed) { (rest, Way::Reconstruct) } else { (changed, Way::Modify) };
-        Some(Self { asked, changed, here, uses, way })
+        let (uses, method) =
+            if cost(rest) <= cost(changed) { (rest, Method::Reconstruct) } else { (changed, Method::Modify) };
+        Some(Self { asked, changed, in_memory, uses, method })
     }
 }
 
 impl Plan {
-    /// The plan of a [`Piece`].
-    fn of_a_piece(code: Code, span: &Span, cached: &[Transfer]) -> Option<Plan> {
-        let Piece { asked, changed, here, uses, way } = Piece::new(code, span, cached)?;
+    /// The plan of a [`SingleSpan`].
+    fn of_single_span(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Plan> {
+        let SingleSpan { asked, changed, in_memory, uses, method } = SingleSpan::new(code, span, cached)?;
         let within = &span.within;
-        let transfers = |set: Symbols| set.iter().map(|role| Transfer { role, within: within.clone() }).collect();
+        let transfers = |set: Symbols| set.iter().map(|role| ChunkTransfer { role, within: within.clone() }).collect();
         Some(Plan {
-            reads: transfers(uses.minus(here)),
-            recalls: transfers(uses.intersection(here)),
+            reads: transfers(uses.minus(in_memory)),
+            cached_reads: transfers(uses.intersection(in_memory)),
             writes: transfers(changed),
             columns: SmallVec::from_iter([Column {
                 within: within.clone(),
                 asked,
                 kept: Symbols::EMPTY,
-                cached: here,
+                cached: in_memory,
                 uses,
-                way,
+                method,
             }]),
         })
     }
 
     fn of(columns: SmallVec<[Column; 3]>) -> Plan {
         let reads = transfers(&columns, Column::reads);
-        let recalls = transfers(&columns, |column| column.uses.intersection(column.cached));
-        Plan { columns, reads, recalls, writes: SmallVec::new() }
+        let cached_reads = transfers(&columns, |column| column.uses.intersection(column.cached));
+        Plan { columns, reads, cached_reads, writes: SmallVec::new() }
     }
 }
 
-/// Cuts into columns, gaps included, so that neighbours touch.
-fn cut(spans: &[Span], kept: &[Span], cached: &[Transfer]) -> SmallVec<[Column; 3]> {
+/// Cuts the spans into adjacent columns, gaps included.
+fn cut(spans: &[Span], kept: &[Span], cached: &[ChunkTransfer]) -> SmallVec<[Column; 3]> {
     let mut edges = SmallVec::<[u32; 8]>::new();
     for span in spans.iter().chain(kept) {
         debug_assert!(span.within.start < span.within.end, "a span is not empty");
@@ -289,18 +296,17 @@ fn cut(spans: &[Span], kept: &[Span], cached: &[Transfer]) -> SmallVec<[Column; 
             kept: data(kept),
             cached: cached.collect(),
             uses: Symbols::EMPTY,
-            way: Way::Direct,
+            method: Method::Direct,
         }
     };
     edges.windows(2).map(column).collect()
 }
 
-/// Transfers (fewest first), then their bytes; what is left equal is decided by
-/// the bytes to compute with.
+/// Transfers, then their bytes, then the bytes that the computation uses.
 type Cost = (u32, u64, u64);
 
-/// Picks one candidate for each column so that the whole costs least: a
-/// shortest path, because a chunk read in two neighbouring columns is one transfer.
+/// Picks one candidate for each column so that the total cost is least. This is a shortest
+/// path, because reads of one chunk in two adjacent columns are one transfer.
 fn choose(
     mut columns: SmallVec<[Column; 3]>,
     candidates: impl Fn(&Column) -> Candidates,
@@ -323,7 +329,7 @@ fn choose(
         let chosen = step.into_iter().nth(index).expect("an index into this step");
         best = Some(chosen.previous);
         column.uses = chosen.candidate.uses;
-        column.way = chosen.candidate.way;
+        column.method = chosen.candidate.method;
     }
     Ok(columns)
 }
@@ -331,14 +337,14 @@ fn choose(
 struct Step {
     candidate: Candidate,
     cost: Cost,
-    /// The candidate of the column before that this cost goes through.
+    /// The candidate of the previous column on the cheapest path.
     previous: usize,
 }
 
 impl Step {
     fn after(previous: Option<&[Step]>, candidate: Candidate, column: &Column, length: u64) -> Step {
-        let recalls = if column.cached.is_empty() { 0 } else { candidate.uses.intersection(column.cached).len() };
-        let (bytes, work) = (u64::from(candidate.count) * length, u64::from(candidate.count + recalls) * length);
+        let cached_reads = if column.cached.is_empty() { 0 } else { candidate.uses.intersection(column.cached).len() };
+        let (bytes, work) = (u64::from(candidate.count) * length, u64::from(candidate.count + cached_reads) * length);
         let Some(previous) = previous else {
             return Step { cost: (candidate.count, bytes, work), candidate, previous: 0 };
         };
@@ -356,15 +362,15 @@ fn cheapest(step: &[Step]) -> usize {
     (0..step.len()).min_by_key(|&index| step[index].cost).expect("no step is empty")
 }
 
-/// The contiguous transfers that `set` asks for in each column.
-fn transfers(columns: &[Column], set: impl Fn(&Column) -> Symbols) -> SmallVec<[Transfer; 4]> {
-    let mut transfers = SmallVec::<[Transfer; 4]>::new();
+/// The contiguous transfers of the chunks that `set` returns for each column.
+fn transfers(columns: &[Column], set: impl Fn(&Column) -> Symbols) -> SmallVec<[ChunkTransfer; 4]> {
+    let mut transfers = SmallVec::<[ChunkTransfer; 4]>::new();
     for column in columns {
         for role in set(column).iter() {
             let open = transfers.iter_mut().find(|t| t.role == role && t.within.end == column.within.start);
             match open {
                 Some(transfer) => transfer.within.end = column.within.end,
-                None => transfers.push(Transfer { role, within: column.within.clone() }),
+                None => transfers.push(ChunkTransfer { role, within: column.within.clone() }),
             }
         }
     }

@@ -1,4 +1,6 @@
-//! A small set of the chunks of one stripe.
+//! A set of the chunks of one stripe, as a bit mask.
+//!
+//! Pure.
 
 use format::geometry::Role;
 use std::fmt;
@@ -7,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Symbols([u64; 4]);
 
-/// The most data chunks of a stripe that are planned for.
+/// The most data chunks that a stripe may have.
 pub const DATA_CHUNKS_MAX: u16 = 254;
 
 const P_BIT: usize = DATA_CHUNKS_MAX as usize;
@@ -28,7 +30,7 @@ impl Symbols {
     /// No chunk.
     pub const EMPTY: Symbols = Symbols([0; 4]);
 
-    /// Just this one.
+    /// The set of `role` alone.
     pub fn of(role: Role) -> Self {
         Self::EMPTY.with(role)
     }
@@ -52,38 +54,38 @@ impl Symbols {
         self
     }
 
-    /// Whether `role` is in it.
+    /// Whether the set contains `role`.
     pub fn contains(self, role: Role) -> bool {
         self.0[bit(role) / 64] & 1 << (bit(role) % 64) != 0
     }
 
-    /// Number of chunks.
+    /// The number of chunks.
     pub fn len(self) -> u32 {
-        // Most words are empty, and without a processor's own instruction counting takes a while.
+        // Most words are empty, and counting bits is slow without a processor instruction for it.
         self.0.iter().filter(|word| **word != 0).map(|word| word.count_ones()).sum()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self == Self::EMPTY
     }
 
-    /// Those in either.
+    /// The chunks in either set.
     pub fn union(self, other: Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
     }
 
-    /// Those in both.
+    /// The chunks in both sets.
     pub fn intersection(self, other: Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i] & other.0[i]))
     }
 
-    /// Those in self that are not in `other`.
+    /// The chunks that are not in `other`.
     pub fn minus(self, other: Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
     }
 
-    /// Each chunk: data in ascending order, then P, then Q.
+    /// The chunks: data in ascending order, then P, then Q.
     pub fn iter(self) -> impl Iterator<Item = Role> {
         let (mut words, mut word) = (self.0, 0);
         std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! The planner against a search over every set of reads, with linear algebra
-//! as the only judge of whether a set is enough.
+//! Tests the planner against a search over every set of reads. Linear algebra
+//! alone decides whether a set is sufficient.
 
 use super::*;
 use proptest::prelude::*;
@@ -58,8 +58,8 @@ fn spans(rows: impl Iterator<Item = Vec<u8>>, targets: &[Vec<u8>]) -> bool {
     targets.iter().all(|target| reduce(&basis, target.clone()).iter().all(|&cell| cell == 0))
 }
 
-/// What must be known of the old data in a column, for each parity or chunk that is made of it.
-fn targets(code: Code, column: &Column, health: &Health, write: bool) -> Vec<(Role, Vec<u8>)> {
+/// The linear forms of a column's old data that must be known, for each parity or chunk computed from it.
+fn targets(code: Code, column: &Column, health: &StripeHealth, write: bool) -> Vec<(Role, Vec<u8>)> {
     if !write {
         return column.asked.iter().map(|role| (role, form(code, role))).collect();
     }
@@ -77,17 +77,17 @@ fn targets(code: Code, column: &Column, health: &Health, write: bool) -> Vec<(Ro
     code.all_parities().minus(health.absent).iter().map(unwritten).collect()
 }
 
-/// What a set of old contents is good for.
+/// What a set of old contents suffices for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Nothing,
-    /// All that is asked, with at most one chunk solved for that can be had.
+    /// The whole request, with at most one readable chunk solved for.
     Solving,
-    /// What is asked itself, or each parity without the other's help.
+    /// The requested chunks themselves, or each parity without the other.
     Direct,
 }
 
-fn judge(code: Code, column: &Column, health: &Health, write: bool, set: Symbols) -> Use {
+fn judge(code: Code, column: &Column, health: &StripeHealth, write: bool, set: Symbols) -> Use {
     let targets = targets(code, column, health, write);
     let makes = |set: Symbols, target: &[u8]| spans(set.iter().map(|role| form(code, role)), &[target.to_vec()]);
     if !column.kept.minus(set).is_empty() || !targets.iter().all(|(_, target)| makes(set, target)) {
@@ -106,8 +106,8 @@ fn judge(code: Code, column: &Column, health: &Health, write: bool, set: Symbols
     }
 }
 
-/// Every set of reads that is enough, by the rules of `candidates`.
-fn sufficient_sets(code: Code, column: &Column, health: &Health, write: bool) -> Vec<Symbols> {
+/// Every sufficient set of reads, by the rules of `candidates`.
+fn sufficient_sets(code: Code, column: &Column, health: &StripeHealth, write: bool) -> Vec<Symbols> {
     let all = code.all_data().union(code.all_parities());
     let readable: Vec<Role> = all.minus(health.unreadable).minus(column.cached).iter().collect();
     let subsets = (0..1_u32 << readable.len())
@@ -128,7 +128,7 @@ fn sufficient_sets(code: Code, column: &Column, health: &Health, write: bool) ->
     sets.iter().map(|(set, _)| *set).filter(|&set| needs_all(set)).collect()
 }
 
-/// The least cost over every choice of a set for every column.
+/// The least cost over all choices of one set for each column.
 fn least(columns: &[Column], sets: &[Vec<Symbols>], before: Symbols) -> Option<(u32, u64)> {
     let Some((column, later)) = columns.split_first() else { return Some((0, 0)) };
     let length = u64::from(column.within.end - column.within.start);
@@ -158,15 +158,15 @@ fn spans_of(range: Range<u64>) -> Vec<Span> {
         .collect()
 }
 
-/// A request, and what is in memory.
+/// A request and the cached chunks.
 #[derive(Debug, Clone, Default)]
 struct Case {
     spans: Vec<Span>,
     kept: Vec<Span>,
-    cached: Vec<Transfer>,
+    cached: Vec<ChunkTransfer>,
 }
 
-fn check_against_search(code: Code, case: &Case, health: &Health, write: bool) {
+fn check_against_search(code: Code, case: &Case, health: &StripeHealth, write: bool) {
     let Case { spans, kept, cached } = case;
     let plan = match write {
         true => plan_write(code, spans, kept, cached, health),
@@ -182,7 +182,7 @@ fn check_against_search(code: Code, case: &Case, health: &Health, write: bool) {
     for (column, sets) in plan.iter().flat_map(|plan| &plan.columns).zip(&sets) {
         assert!(sets.contains(&column.reads()), "{column:?} reads what it needs and no more: {sets:?}");
         let at_hand = column.reads().union(column.cached);
-        assert!(column.uses.minus(at_hand).is_empty(), "{column:?} uses what is at hand");
+        assert!(column.uses.minus(at_hand).is_empty(), "{column:?} uses only what is cached or read");
     }
 }
 
@@ -204,7 +204,7 @@ fn every_contiguous_request_on_small_stripes_costs_the_least_a_search_finds() {
             }
             for &unreadable in &losses {
                 for absent in [Symbols::EMPTY, unreadable] {
-                    let health = Health { unreadable, absent, parity_trusted: true };
+                    let health = StripeHealth { unreadable, absent, parity_trusted: true };
                     let end = u64::from(data) * CHUNK;
                     for start in (0..end).step_by(2) {
                         for end in (start + 2..=end).step_by(2) {
@@ -221,7 +221,7 @@ fn every_contiguous_request_on_small_stripes_costs_the_least_a_search_finds() {
 }
 
 #[test]
-fn every_set_of_chunks_in_memory_is_made_the_most_of() {
+fn the_plan_for_every_set_of_cached_chunks_costs_the_least_a_search_finds() {
     let shapes = [(1, 1), (2, 1), (1, 2), (3, 1), (2, 2), (3, 2)];
     for (data, parities) in shapes.into_iter().take(if fewer_cases() { 4 } else { shapes.len() }) {
         let code = Code { data, parities };
@@ -231,15 +231,15 @@ fn every_set_of_chunks_in_memory_is_made_the_most_of() {
         let few = |set: &Symbols| set.len() <= parities.into();
         for unreadable in (0..1_u32 << roles.len()).map(subsets).filter(few) {
             for cached in (0..1_u32 << roles.len()).map(subsets) {
-                let cached = cached.iter().map(|role| Transfer { role, within: 0..8 }).collect::<Vec<_>>();
+                let cached = cached.iter().map(|role| ChunkTransfer { role, within: 0..8 }).collect::<Vec<_>>();
                 for asked in 1..1_u16 << data {
                     let asked = (0..data).filter(|index| asked >> index & 1 == 1);
                     let spans: Vec<_> = asked.map(|data| Span { data, within: 2..4 }).collect();
                     let kept = spans.iter().map(|span| Span { within: 4..6, ..*span }).collect();
                     let case = Case { spans, kept, cached: cached.clone() };
-                    let health = Health { unreadable, absent: Symbols::EMPTY, parity_trusted: true };
+                    let health = StripeHealth { unreadable, absent: Symbols::EMPTY, parity_trusted: true };
                     check_against_search(code, &case, &health, true);
-                    check_against_search(code, &case, &Health { absent: unreadable, ..health }, true);
+                    check_against_search(code, &case, &StripeHealth { absent: unreadable, ..health }, true);
                     check_against_search(code, &Case { kept: Vec::new(), ..case }, &health, false);
                 }
             }
@@ -265,37 +265,37 @@ proptest! {
             .map(|(data, &(start, length))| Span { data: data as u16, within: start..start + length })
             .collect();
         let roles: Vec<Role> = code.all_data().union(code.all_parities()).iter().collect();
-        // A unit's rest lies on either side of what is written of a chunk.
+        // The rest of a unit lies on both sides of the written range.
         let kept = kept.iter().zip(&spans).flat_map(|(&(before, after), span)| {
             let Range { start, end } = span.within;
             [start.saturating_sub(before)..start, end..end + after].map(|within| Span { within, ..*span })
         });
         let kept = kept.filter(|span| write && !span.within.is_empty()).collect();
         let cached = cached.iter().filter_map(|&(index, start, length)| {
-            Some(Transfer { role: *roles.get(index)?, within: start..start + length })
+            Some(ChunkTransfer { role: *roles.get(index)?, within: start..start + length })
         });
         let case = Case { spans, kept, cached: cached.collect() };
         let unreadable: Symbols = lost.iter().filter_map(|&index| roles.get(index)).copied().collect();
         let absent = if gone { unreadable } else { Symbols::EMPTY };
-        check_against_search(code, &case, &Health { unreadable, absent, parity_trusted: true }, write);
+        check_against_search(code, &case, &StripeHealth { unreadable, absent, parity_trusted: true }, write);
     }
 }
 
 #[test]
-fn one_piece_is_planned_as_choosing_among_candidates_plans_it() {
-    let check = |code: Code, data: u16, cached: &[Transfer]| {
+fn the_plan_of_a_single_span_equals_the_choice_among_candidates() {
+    let check = |code: Code, data: u16, cached: &[ChunkTransfer]| {
         let span = [Span { data, within: 3..5 }];
-        let short = plan_write(code, &span, &[], cached, &Health::GOOD);
-        assert_eq!(short, plan_any_write(code, &span, &[], cached, &Health::GOOD), "{code:?} {data} {cached:?}");
+        let short = plan_write(code, &span, &[], cached, &StripeHealth::GOOD);
+        assert_eq!(short, plan_any_write(code, &span, &[], cached, &StripeHealth::GOOD), "{code:?} {data} {cached:?}");
         let plan = short.expect("every chunk is there");
         let changed = Symbols::of(Role::Data(data)).union(code.all_parities());
         match (modifies(code, &span[0], cached), &plan.columns[..]) {
             (Some(here), [column]) => assert_eq!(
-                (&column.way, &column.within, column.uses, column.reads()),
-                (&Way::Modify, &span[0].within, changed, changed.minus(here)),
+                (&column.method, &column.within, column.uses, column.reads()),
+                (&Method::Modify, &span[0].within, changed, changed.minus(here)),
                 "{code:?} {data} {cached:?}"
             ),
-            (None, [column]) if cached.is_empty() => assert_ne!(column.way, Way::Modify, "{code:?} {data}"),
+            (None, [column]) if cached.is_empty() => assert_ne!(column.method, Method::Modify, "{code:?} {data}"),
             (here, _) => assert_eq!(here, None, "{code:?} {data} {cached:?}"),
         }
     };
@@ -308,10 +308,10 @@ fn one_piece_is_planned_as_choosing_among_candidates_plans_it() {
             let roles: Vec<Role> = code.all_data().union(code.all_parities()).iter().collect();
             for in_memory in 0..1_u32 << roles.len() {
                 let roles = roles.iter().enumerate().filter(|(index, _)| in_memory >> index & 1 == 1);
-                // All of it, more, what lies beside it, and a part that makes columns.
+                // The whole span, more than it, the range beside it, and a part that cuts columns.
                 for within in [3..5, 0..8, 5..6, 4..5] {
                     let cached: Vec<_> =
-                        roles.clone().map(|(_, &role)| Transfer { role, within: within.clone() }).collect();
+                        roles.clone().map(|(_, &role)| ChunkTransfer { role, within: within.clone() }).collect();
                     [0, code.data - 1].into_iter().for_each(|index| check(code, index, &cached));
                 }
             }
@@ -319,17 +319,17 @@ fn one_piece_is_planned_as_choosing_among_candidates_plans_it() {
     }
 }
 
-/// Modifying would continue the transfers of the columns beside it, and read
+/// Read-modify-write would continue the transfers of the adjacent columns, and read
 /// as much as the whole stripe in this one.
 #[test]
 fn a_whole_stripe_is_not_read_to_save_a_transfer() {
     let code = Code { data: 4, parities: 1 };
     let spans = [(0, 2..4), (1, 1..4), (2, 2..5)].map(|(data, within)| Span { data, within }).to_vec();
-    check_against_search(code, &Case { spans, ..Case::default() }, &Health::GOOD, true);
+    check_against_search(code, &Case { spans, ..Case::default() }, &StripeHealth::GOOD, true);
 }
 
 #[test]
-fn what_is_known_from_md_falls_out() {
+fn the_plans_for_typical_requests_are_those_of_md() {
     let raid5 = Code { data: 7, parities: 1 };
     let raid6 = Code { data: 7, parities: 2 };
     let chunk = CHUNK as u32;
@@ -344,19 +344,19 @@ fn what_is_known_from_md_falls_out() {
         (raid5, &wide[..], 2, 6),
         (raid6, &wide[..], 2, 7),
     ] {
-        let plan = plan_write(code, spans, &[], &[], &Health::GOOD).expect("healthy");
+        let plan = plan_write(code, spans, &[], &[], &StripeHealth::GOOD).expect("healthy");
         assert_eq!((plan.reads.len(), plan.writes.len()), (reads, writes), "{code:?} {spans:?}");
     }
 }
 
 #[test]
-fn parity_that_is_not_trusted_is_remade_and_never_solved_from() {
+fn untrusted_parity_is_recomputed_and_never_solved_from() {
     let code = Code { data: 4, parities: 1 };
     let spans = [Span { data: 0, within: 0..4 }];
-    let untrusted = Health { parity_trusted: false, ..Health::GOOD };
+    let untrusted = StripeHealth { parity_trusted: false, ..StripeHealth::GOOD };
     let plan = plan_write(code, &spans, &[], &[], &untrusted).expect("healthy");
-    assert_eq!(plan.columns[0].way, Way::Reconstruct);
+    assert_eq!(plan.columns[0].method, Method::Reconstruct);
     let lost = Symbols::of(Role::Data(0));
-    let degraded = Health { unreadable: lost, absent: lost, parity_trusted: false };
+    let degraded = StripeHealth { unreadable: lost, absent: lost, parity_trusted: false };
     assert_eq!(plan_read(code, &spans, &[], &degraded), Err(Unrecoverable));
 }

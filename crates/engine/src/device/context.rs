@@ -1,0 +1,54 @@
+//! What all devices of an array share: the buffer pool, the signals that devices raise, the observer and the timeout.
+//!
+//! Holds values; decides nothing.
+
+use crate::base::buffer::Pool;
+use crate::base::notify::Signal;
+use crate::device::timeout::TIMEOUT_DEFAULT;
+use crate::seam::observe::Observer;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The context that all devices of an array share.
+pub(crate) struct DeviceContext {
+    pub(crate) pool: Pool,
+    /// Raised when there may be something for read repair to do.
+    pub(crate) read_error_pending: Signal,
+    /// Raised when a check's read of a member has timed out.
+    pub(crate) unanswered: Signal,
+    /// A write to a successor has failed.
+    pub(crate) is_successor_lost: Cell<bool>,
+    /// Raised when a member begins or ceases to owe data ([`crate::device::owed`]).
+    pub(crate) owed_changed: Signal,
+    /// Sees every transfer of every member.
+    pub(crate) observer: RefCell<Option<Rc<dyn Observer>>>,
+    /// Counts the ticks of [`crate::device::timeout`].
+    pub(crate) tick: Cell<u64>,
+    pub(crate) timeout: Cell<Option<Duration>>,
+}
+
+impl DeviceContext {
+    pub(crate) fn new(pool: Pool) -> Rc<Self> {
+        Rc::new(Self {
+            pool,
+            read_error_pending: Signal::default(),
+            unanswered: Signal::default(),
+            is_successor_lost: Cell::new(false),
+            owed_changed: Signal::default(),
+            observer: RefCell::default(),
+            tick: Cell::new(0),
+            timeout: Cell::new(Some(TIMEOUT_DEFAULT)),
+        })
+    }
+
+    /// Sets the timeout of one operation; `None` or zero disables it.
+    pub(crate) fn set_timeout(&self, timeout: Option<Duration>) {
+        self.timeout.set(timeout.filter(|timeout| !timeout.is_zero()));
+    }
+
+    /// The timeout of one operation.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout.get()
+    }
+}
