@@ -374,7 +374,7 @@ fn each_change_of_membership_is_a_line_of_the_log_and_a_rebuild_is_no_write_of_o
     assert_eq!(server.wait(), Some(0));
     let log = std::fs::read_to_string(here.path().join("log")).expect("a log");
     let lines = [
-        "b (slot 1) left the array: called faulty by request",
+        "b (slot 1) left the array: marked faulty by request",
         "b was removed",
         "b (slot 1) has a slot, and is to be recovered",
         "b begins at 0 %",

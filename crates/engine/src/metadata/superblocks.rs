@@ -484,7 +484,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         let slot = self.core.slot_of_device(&device);
         self.set_faulty(&device);
-        self.core.report_change(&device, slot, ChangeKind::Left, Some("called faulty by request"));
+        self.core.report_change(&device, slot, ChangeKind::Left, Some("marked faulty by request"));
         self.publish().await.map_err(|error| error.refusal().of(&device.name))
     }
 
