@@ -9,6 +9,7 @@ pub(crate) mod blocks;
 pub(crate) mod checksums;
 pub(crate) mod copies;
 pub mod create;
+pub(crate) mod election;
 pub mod examined;
 pub(crate) mod forced;
 pub(crate) mod grow;
