@@ -97,6 +97,6 @@ impl<M: Member, C: Clock> Listener for Control<M, C> {
     }
 
     fn member_changed(&self, change: &MemberChange) {
-        self.note_in_scrub(change);
+        self.sweeps.note_change(change);
     }
 }
