@@ -40,7 +40,7 @@ impl<M: Member, C: Clock> Clone for Array<M, C> {
 }
 
 impl<M: Member, C: Clock> Array<M, C> {
-    // Requests: reads, writes, zeroes, discards and flushes.
+    // Requests: reads, writes, zeroes, discards and flushes, and the sizes that they depend on.
 
     /// Length of the array in bytes. A running array may grow; it never shrinks before it is stopped.
     pub fn bytes(&self) -> u64 {

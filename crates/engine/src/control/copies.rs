@@ -4,7 +4,7 @@
 //! removed, as in md. A member in a slot to be removed moves to an empty slot that stays, in a round of its
 //! own, and its superblock is written first. So no two members are ever in one slot, and a member that is one
 //! round behind still has a place in the array. The new number follows in the last round; members that missed
-//! it take it from the others (`catch_up` in `assemble`).
+//! it take it from the others ([`crate::control::election`]).
 //!
 //! Writes are held back meanwhile, as when an array grows ([`crate::control::grow`]). Reads are not: a read
 //! that looks for a copy in a removed slot takes another copy.

@@ -11,7 +11,7 @@
 //!    since the members are longer.
 //! 3. The new size is set, in agreement up to the old size, together with a bitmap of the new shape whose
 //!    bits are set from there on. Members that missed this round are one event behind, and follow the others
-//!    (`catch_up` in `assemble`).
+//!    ([`crate::control::election`]).
 //!
 //! Then the array takes the new geometry, and the writes that waited go on. Reads never wait, as no data
 //! moves. No data is written. The new part needs an ordinary resync, by this engine or by md, now or after

@@ -79,11 +79,11 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    pub(crate) fn tick_length(&self) -> Duration {
+    fn tick_length(&self) -> Duration {
         self.core.context.timeout.get().map_or(LOOK, |timeout| timeout / TICKS as u32)
     }
 
-    pub(crate) fn tick(&self) {
+    fn tick(&self) {
         if self.core.context.timeout.get().is_none() {
             return;
         }

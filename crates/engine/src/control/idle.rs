@@ -3,7 +3,7 @@
 //!
 //! It never answers requests. Where writes go on, the array stays dirty and the bits stay set.
 //!
-//! Facts: md's safe mode (`safemode_delay` in md(4)) and `bitmap_daemon_work` in `drivers/md/md-bitmap.c`.
+//! Facts: md's safe mode (`safemode_delay` in md(4)) and `md_bitmap_daemon_work` in `drivers/md/md-bitmap.c`.
 
 use crate::control::Control;
 use crate::device::checksums::Closing;

@@ -14,9 +14,9 @@
 
 use crate::base::gate::Inside;
 use crate::control::Control;
-use crate::control::assemble::difference;
 use crate::control::blocks::check_blocks;
 use crate::control::create::erase_superblocks;
+use crate::control::election::difference;
 use crate::control::inspect::{Found, find_claim, find_superblock, read_bad_blocks};
 use crate::control::split::used_without;
 use crate::device::{Device, DeviceState, FormerSlot, place_bytes};

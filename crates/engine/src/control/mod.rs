@@ -9,6 +9,7 @@ pub(crate) mod blocks;
 pub(crate) mod checksums;
 pub(crate) mod copies;
 pub mod create;
+pub(crate) mod election;
 pub mod examined;
 pub(crate) mod forced;
 pub(crate) mod grow;
@@ -96,6 +97,6 @@ impl<M: Member, C: Clock> Listener for Control<M, C> {
     }
 
     fn member_changed(&self, change: &MemberChange) {
-        self.note_in_scrub(change);
+        self.sweeps.note_change(change);
     }
 }

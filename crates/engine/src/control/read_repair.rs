@@ -146,7 +146,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 break;
             }
             if part.start / ROW_BYTES != (part.end - 1) / ROW_BYTES {
-                if device.bad.touches(&part) || self.is_unreadable(device, &part).await {
+                if device.bad.touches(&part) || self.reread(device, &part).await.is_err() {
                     parts.extend(halves(&part, ROW_BYTES));
                 }
                 continue;
@@ -178,10 +178,6 @@ impl<M: Member, C: Clock> Control<M, C> {
             self.sweeps.changed.raise(); // a sweep that needs this member can go on
         }
         result
-    }
-
-    async fn is_unreadable(&self, device: &Device<M>, range: &Range<u64>) -> bool {
-        self.reread(device, range).await.is_err()
     }
 
     /// Ejects a member that gave no answer twice. A member that the array needs is asked again.

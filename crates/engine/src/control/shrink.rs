@@ -3,7 +3,7 @@
 //! The array is stopped first, so no user of a running array sees it shrink. Then two rounds of superblocks
 //! follow, as in [`crate::control::grow`]: the bitmap is removed, as its bits are of the old shape; then the
 //! new size is set, together with a bitmap of the new shape. A power loss at any write leaves an array of the
-//! old size or of the new one, and members that missed a round follow the others (`catch_up` in `assemble`).
+//! old size or of the new one, and members that missed a round follow the others ([`crate::control::election`]).
 //! No data is written: the remaining data stays in place and in agreement, and the lost data still lies on
 //! the members.
 //!

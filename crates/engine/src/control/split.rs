@@ -173,7 +173,7 @@ mod tests {
         made
     }
 
-    /// For each superblock, as [`crate::control::assemble`] asks: whether it is apart from the anchor, and
+    /// For each superblock, as [`crate::control::election`] asks: whether it is apart from the anchor, and
     /// whether that refuses the array.
     fn verdicts(superblocks: &[Superblock], freshest: usize) -> Vec<Option<bool>> {
         let anchor = &superblocks[anchor(superblocks.iter(), freshest).expect("there is one")];

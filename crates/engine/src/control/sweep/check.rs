@@ -70,14 +70,7 @@ pub(super) struct Comparison {
     pub(super) suspects: Vec<Suspect>,
     pub(super) mismatch_cnt: u64,
     /// Blocks that all members gave and agree on: slot, component byte and contents.
-    sound: Vec<(Slot, u64, Block)>,
-}
-
-impl Comparison {
-    /// Blocks that all members gave and agree on: slot, component byte and contents.
-    pub(super) fn sound(&self) -> &[(Slot, u64, Block)] {
-        &self.sound
-    }
+    pub(super) sound: Vec<(Slot, u64, Block)>,
 }
 
 impl<M: Member, C: Clock> Control<M, C> {

@@ -5,7 +5,7 @@
 //!
 //! As in md, a resync runs over array bytes, and a recovery over the component of the recovered members.
 //!
-//! Facts: `raid1.c` (`process_checks`), `raid10.c` (`raid10_sync_request`).
+//! Facts: `raid1_sync_request` in `raid1.c`, `raid10_sync_request` in `raid10.c`.
 
 use crate::base::buffer::Block;
 use crate::control::Control;

@@ -147,7 +147,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let _lock = self.keep_writes_off(range).await;
         let comparison = self.compare(range, ScrubAction::Check).await;
-        self.data.record_checksums_of(comparison.sound()).await;
+        self.data.record_checksums_of(&comparison.sound).await;
         Tally::default()
     }
 }

@@ -236,10 +236,6 @@ fn log_scrub_end(report: &ScrubReport) {
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    pub(crate) fn note_in_scrub(&self, change: &MemberChange) {
-        self.sweeps.note_change(change);
-    }
-
     fn check_scrub(&self, action: ScrubAction) -> Result<(), Refusal> {
         if let Err(error) = self.core.check_not_failed() {
             let advice = "`mdspace status` shows the members; stop the array, and look at each with `mdspace examine`";

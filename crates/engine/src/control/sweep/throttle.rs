@@ -14,7 +14,7 @@ use std::time::Duration;
 const QUIET: Duration = Duration::from_millis(10);
 
 /// The interval at which a waiting window checks the load.
-pub(crate) const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Bounds of a sweep's speed, in bytes per second on each member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Throttle {
         let is_quiet = self.last_request.is_none_or(|last| now.since(last) >= QUIET);
         let due = if is_quiet { self.ceiling } else { self.floor.max(self.ceiling) };
         let left = due.since(now);
-        (!left.is_zero()).then(|| left.min(LOOK))
+        (!left.is_zero()).then(|| left.min(POLL_INTERVAL))
     }
 
     /// A window of `bytes` on each member starts now.
