@@ -362,16 +362,12 @@ impl Table {
         }
     }
 
-    fn entry(&self, block: u64) -> Option<Checksum> {
+    /// The checksum of a block, if it is known and its page is resident.
+    pub(super) fn get(&self, block: u64) -> Option<Checksum> {
         match &self.pages[Self::page_of(block)] {
             PageState::Resident(resident) => resident.page.entries()[(block % PAGE_ENTRIES) as usize],
             PageState::Stored | PageState::Lost | PageState::Changed(_) => None,
         }
-    }
-
-    /// The checksum of a block, if it is known and its page is resident.
-    pub(super) fn get(&self, block: u64) -> Option<Checksum> {
-        self.entry(block)
     }
 
     /// Calls `visit` with the checksums of `blocks`, whose pages are resident, and marks the pages as used.
@@ -533,7 +529,7 @@ impl Table {
     /// stays known, as in read repair.
     fn make_changed_unknown(&mut self, blocks: &Range<u64>, leaves: &WrittenChecksums) {
         for block in blocks.clone() {
-            if self.entry(block) != Some(leaves.at(block - blocks.start)) {
+            if self.get(block) != Some(leaves.at(block - blocks.start)) {
                 self.put(&(block..block + 1), || None);
             }
         }
