@@ -5,6 +5,7 @@
 
 use crate::base::range_set::Ranges;
 use crate::core::Core;
+use crate::core::metadata_lock::MetadataGuard;
 use crate::core::roster::in_slot;
 use crate::device::{Device, DeviceState};
 use crate::plan::ROW_BYTES;
@@ -153,8 +154,14 @@ impl<M: Member, C: Clock> Core<M, C> {
     }
 
     /// Adds a range to a member's bad blocks. Only errors of the medium become bad blocks, and only while the log has
-    /// room. The caller holds the metadata lock, and publishes afterwards.
-    pub(crate) fn add_bad_blocks(&self, device: &Rc<Device<M>>, range: &Range<u64>, error: &MemberError) -> bool {
+    /// room. The caller publishes.
+    pub(crate) fn add_bad_blocks(
+        &self,
+        _guard: &MetadataGuard<'_>,
+        device: &Rc<Device<M>>,
+        range: &Range<u64>,
+        error: &MemberError,
+    ) -> bool {
         let is_kept = error.is_medium_error() && device.state.get() == DeviceState::InSync;
         if !is_kept || !device.bad.add(range) {
             return false;
