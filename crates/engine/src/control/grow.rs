@@ -192,7 +192,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             let refusal = Refusal::new("names bad blocks: those rows have less redundancy already");
             return Err(refusal.of(&device.name).field("bad-block log").advice("replace this member first"));
         }
-        if !self.core.health.whole.get() {
+        if !self.core.is_whole() {
             let refusal =
                 Refusal::new("the array is degraded: its size can change only with every member present and current");
             return Err(refusal.advice("give the missing member, or `mdspace add` one, first"));

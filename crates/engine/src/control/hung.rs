@@ -96,8 +96,8 @@ impl<M: Member, C: Clock> Control<M, C> {
                 if !device.is_silent.replace(true) {
                     self.core.note_change(&device, self.core.slot_of_device(&device), ChangeKind::Silent, None);
                 }
-                self.core.health.whole.set(false);
             }
         }
+        self.core.update_whole();
     }
 }

@@ -284,9 +284,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                 self.core.report_change(successor, None, ChangeKind::Recovering, Some(&reason));
             }
             self.core.roster.others.borrow_mut().push(device.clone());
-            self.core.health.whole.set(false);
         }
         drop(slots);
+        self.core.update_whole();
         let number = usize::from(device.superblock.borrow().device_number.0);
         let mut record = self.record.borrow_mut();
         if let Some(role) = record.roles.get_mut(number) {

@@ -66,7 +66,7 @@ impl<M> IntentBitmap<M> {
 impl<M: Member, C: Clock> Metadata<M, C> {
     /// Whether set bits may be cleared at all.
     fn may_clear(&self) -> bool {
-        self.core.health.whole.get()
+        self.core.is_whole()
             && (self.core.health.agreed.get() || mutant!("bits-of-disagreement-cleared"))
             && self.record.borrow().rounds_pending == 0
             && !self.core.owes_any()

@@ -307,7 +307,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             let mut bits = intent.bits.borrow_mut();
             // Members with the present events have every bit that was ever cleared, so they can be re-added by the
             // bitmap. Older ones cannot.
-            let cleared = self.core.health.whole.get().then(|| self.record.borrow().events);
+            let cleared = self.core.is_whole().then(|| self.record.borrow().events);
             bits.set_events(events, cleared);
             bits.take_round(Some(0))
         };
