@@ -1,7 +1,7 @@
 //! Members that do not answer: operations are abandoned after the member timeout, and silent members are
 //! probed.
 //!
-//! Facts: measured; md itself has no such timeout and relies on that of the block layer.
+//! Facts: md has no such timeout of its own; it relies on that of the block layer.
 
 use crate::control::Control;
 use crate::device::Device;
