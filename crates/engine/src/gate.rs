@@ -1,9 +1,11 @@
 //! Counts the requests inside and lets one closer wait until all have left.
 
-use crate::sweep::Load;
-use std::cell::{Cell, RefCell};
+use crate::clock::Moment;
+use crate::sweep::{Load, Served};
+use std::cell::{Cell, RefCell, RefMut};
 use std::future::poll_fn;
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 #[derive(Default)]
@@ -17,13 +19,22 @@ pub(crate) struct Gate {
     waiting: RefCell<Vec<Waker>>,
     /// Those to whom closing is news.
     listening: RefCell<Vec<Waker>>,
+    /// Tells the time, while requests are timed, and since when they are.
+    timer: RefCell<Option<(Timer, Moment)>>,
+    /// What was timed since it was last taken.
+    served: RefCell<Served>,
 }
+
+/// What tells the time.
+pub(crate) type Timer = Rc<dyn Fn() -> Moment>;
 
 /// One request inside; it leaves when this is dropped.
 pub(crate) struct Inside<'a> {
     gate: &'a Gate,
     /// 1 if it is. (A word, as what has an odd byte in it is moved in odd parts, which a processor has to wait for.)
     unseen: usize,
+    /// When it entered, while requests are timed.
+    begun: Option<Moment>,
 }
 
 impl Gate {
@@ -34,7 +45,11 @@ impl Gate {
         }
         self.begun.set(self.begun.get() + 1);
         self.inside.set(self.inside.get() + 1);
-        Some(Inside { gate: self, unseen: 0 })
+        let begun = self.timer.borrow().as_ref().map(|(timer, _)| timer());
+        if let Some(now) = begun {
+            self.served.borrow_mut().enter(now);
+        }
+        Some(Inside { gate: self, unseen: 0, begun })
     }
 
     /// As [`Gate::enter`], for work of the array's own that is no load to others' eyes.
@@ -44,12 +59,27 @@ impl Gate {
         }
         self.inside.set(self.inside.get() + 1);
         self.unseen.set(self.unseen.get() + 1);
-        Some(Inside { gate: self, unseen: 1 })
+        Some(Inside { gate: self, unseen: 1, begun: None })
     }
 
     /// What requests do just now.
     pub(crate) fn load(&self) -> Load {
         Load { begun: self.begun.get(), is_busy: self.inside.get() > self.unseen.get() }
+    }
+
+    /// From now on requests are timed, or no longer: it costs each two looks at the clock.
+    pub(crate) fn time_requests(&self, timer: Option<Timer>) {
+        let timer = timer.map(|timer| {
+            let now = timer();
+            (timer, now)
+        });
+        self.timer.replace(timer);
+        self.served.take();
+    }
+
+    /// What was timed.
+    pub(crate) fn served(&self) -> RefMut<'_, Served> {
+        self.served.borrow_mut()
     }
 
     /// Whether nobody is let in any more.
@@ -94,6 +124,11 @@ impl Gate {
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         let gate = self.gate;
+        if let (Some(begun), Some((timer, since))) = (self.begun, gate.timer.borrow().as_ref())
+            && begun >= *since
+        {
+            gate.served.borrow_mut().leave(begun, timer());
+        }
         gate.unseen.set(gate.unseen.get() - self.unseen);
         gate.inside.set(gate.inside.get() - 1);
         if gate.inside.get() == 0 && gate.closed.get() {

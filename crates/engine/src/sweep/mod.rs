@@ -29,9 +29,11 @@ mod repair;
 mod resync;
 mod runs;
 mod scrub;
+mod served;
 mod stripes;
 mod throttle;
 mod transfers;
+mod yielding;
 
 pub use doubt::DoubtfulZeros;
 pub use findings::{
@@ -40,6 +42,7 @@ pub use findings::{
 };
 pub use resync::Resynced;
 pub use scrub::ScrubRequest;
+pub(crate) use served::Served;
 pub(crate) use throttle::Load;
 pub use throttle::SyncSpeed;
 pub use transfers::SweepTransfers;
@@ -49,11 +52,12 @@ use crate::changes::LOG_TARGET;
 use crate::clock::{Clock, Moment};
 use crate::device::Device;
 use crate::error::{ArrayError, ArrayErrorKind};
+use crate::gate::Gate;
 use crate::member::{Member, MemberError};
 use crate::signal::Signal;
 use format::geometry::Geometry;
 use format::units::Slot;
-use futures_util::future::join;
+use futures_util::future::{join, select};
 use futures_util::{Stream, StreamExt, stream};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -62,7 +66,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
-use throttle::Throttle;
+use throttle::{HeldBy, Throttle};
 
 /// Time between checkpoints, at the most.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
@@ -134,6 +138,16 @@ struct Course {
     member_bytes: u64,
 }
 
+impl Course {
+    /// Positions in a window of fewer bytes on each member: what a block is of them at the least.
+    fn step_of(&self, member_bytes: u64, block_bytes: u64) -> u64 {
+        match self.member_bytes / member_bytes.max(1) {
+            0 | 1 => self.step,
+            parts => (self.step / parts / block_bytes * block_bytes).max(block_bytes.min(self.step)),
+        }
+    }
+}
+
 /// A member that is being recovered, or a successor.
 pub(crate) struct Target<M> {
     pub(crate) slot: Slot,
@@ -179,15 +193,20 @@ struct Way {
     moved: Signal,
     /// Nothing is begun after this; what is under way ends.
     failure: RefCell<Option<ArrayError>>,
+    throttle: RefCell<Throttle>,
+    /// Raised when a window ends.
+    ended: Signal,
 }
 
 impl Way {
-    fn from(position: u64) -> Self {
+    fn from(position: u64, throttle: Throttle) -> Self {
         Self {
             position: Cell::new(position),
             is_over: Cell::new(false),
             moved: Signal::default(),
             failure: RefCell::default(),
+            throttle: RefCell::new(throttle),
+            ended: Signal::default(),
         }
     }
 
@@ -229,6 +248,7 @@ struct UnderWay {
     /// Position and time at which the rate is measured from, and the next such point.
     since: (u64, Moment),
     mark: (u64, Moment),
+    held_by: Option<HeldBy>,
 }
 
 /// A sweep as its user sees it.
@@ -248,12 +268,15 @@ pub struct SweepStatus {
     pub seconds_left: Option<u64>,
     /// A scrub that stands still until it is told to go on.
     pub paused: bool,
+    /// What keeps it from going faster: `requests`, to which it yields, or `sync-speed-max`; nothing, where the members do.
+    #[serde(default)]
+    pub held_by: Option<String>,
 }
 
 impl Sweeps {
     /// A sweep as its user sees it at `now`.
     pub(crate) fn status(&self, now: Moment) -> Option<SweepStatus> {
-        let UnderWay { purpose, start, position, end, since, .. } = self.under_way.get()?;
+        let UnderWay { purpose, start, position, end, since, held_by, .. } = self.under_way.get()?;
         let (done, total) = (position - start, end - start);
         let seconds = now.since(since.1).as_secs_f64();
         let rate = if seconds > 0.0 { (position - since.0) as f64 / seconds } else { 0.0 };
@@ -265,6 +288,7 @@ impl Sweeps {
             bytes_per_second: rate as u64,
             seconds_left: (rate >= 1.0).then(|| ((total - done) as f64 / rate) as u64),
             paused: false,
+            held_by: held_by.map(|held_by| held_by.name().to_owned()),
         })
     }
 
@@ -286,10 +310,14 @@ impl Sweeps {
         self.failure.borrow().clone()
     }
 
+    fn note_held(&self, held_by: Option<HeldBy>) {
+        self.under_way.set(self.under_way.get().map(|sweep| UnderWay { held_by, ..sweep }));
+    }
+
     fn begin(&self, purpose: Purpose, course: Course, now: Moment) -> Sweeping<'_> {
         let point = (course.from, now);
         let Course { start, from: position, end, .. } = course;
-        self.under_way.set(Some(UnderWay { purpose, start, position, end, since: point, mark: point }));
+        self.under_way.set(Some(UnderWay { purpose, start, position, end, since: point, mark: point, held_by: None }));
         Sweeping(self)
     }
 }
@@ -312,6 +340,15 @@ impl Drop for Sweeping<'_> {
     fn drop(&mut self) {
         self.0.under_way.set(None);
         self.0.scrub_changed.raise(); // who keeps the scrub's report waits for all sweeps, when the array is stopped
+    }
+}
+
+/// Requests are timed while this lives.
+struct Timed<'a>(&'a Gate);
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        self.0.time_requests(None);
     }
 }
 
@@ -338,7 +375,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.sweeps.failure.take();
         let sweeping = self.sweeps.begin(purpose, course, self.clock.now());
         self.tell_begun(purpose, course);
-        let way = Way::from(course.from);
+        let _timed = self.time_requests();
+        let way = Way::from(course.from, self.throttle(course));
         let told = |position| {
             sweeping.advance(position, self.clock.now());
             progress(position, course.end);
@@ -379,7 +417,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let in_flight_bytes = self.sweeps.transfers.get().in_flight_bytes;
         let depth = (in_flight_bytes / course.member_bytes).max(1) as usize;
         let windows = self.windows(purpose, course, way);
-        let mut done = pin!(windows.map(async |range| (range.end, self.visit(purpose, &range).await)).buffered(depth));
+        let mut done =
+            pin!(windows.map(async |range| (range.end, self.visit_timed(purpose, &range, way).await)).buffered(depth));
         let mut tally = Tally::default();
         let mut ending = Ending::Complete;
         while let Some((end, outcome)) = done.next().await {
@@ -444,24 +483,46 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Ranges of positions to visit, each when the time for it has come; ends
     /// early when the array is stopped or a window failed.
     fn windows<'a>(&'a self, purpose: Purpose, course: Course, way: &'a Way) -> impl Stream<Item = Range<u64>> + 'a {
-        let throttle = Throttle::new(self.clock.now(), self.gate.load());
-        stream::unfold((course.from, throttle), move |(at, mut throttle)| async move {
+        stream::unfold(course.from, move |at| async move {
             let due = if at < course.end { self.next_due(purpose, at..course.end, course.step)? } else { return None };
             // Members that answer at once would let a sweep have the thread, and never be told that requests came.
             others_first().await;
-            while let Some(wait) = throttle.wait(self.clock.now(), self.gate.load()) {
+            loop {
                 if self.is_interrupted(purpose) || !way.is_clear() {
                     return None;
                 }
-                self.clock.sleep_until(self.clock.now() + wait).await;
+                let (seen, now) = (way.ended.seen(), self.clock.now());
+                let wait = way.throttle.borrow_mut().wait(now, self.gate.load(), &mut self.gate.served());
+                self.sweeps.note_held(way.throttle.borrow().held_by());
+                let Some(wait) = wait else { break };
+                let (sleep, ended) = (pin!(self.clock.sleep_until(now + wait)), pin!(way.ended.changed_since(seen)));
+                select(sleep, ended).await;
             }
-            if self.is_interrupted(purpose) || !way.is_clear() {
-                return None;
-            }
-            throttle.start(self.clock.now(), course.member_bytes, self.sweeps.speed.get());
-            let end = ((due.start / course.step + 1) * course.step).min(due.end);
-            Some((due.start..end, (end, throttle)))
+            let member_bytes = way.throttle.borrow_mut().start(self.clock.now(), self.sweeps.speed.get());
+            let step = course.step_of(member_bytes, self.block_bytes);
+            let end = ((due.start / step + 1) * step).min(due.end);
+            Some((due.start..end, end))
         })
+    }
+
+    /// A window that was begun, until it has ended.
+    async fn visit_timed(&self, purpose: Purpose, range: &Range<u64>, way: &Way) -> Result<Option<Tally>, ArrayError> {
+        let outcome = self.visit(purpose, range).await;
+        way.throttle.borrow_mut().end(self.clock.now());
+        way.ended.raise();
+        outcome
+    }
+
+    fn throttle(&self, course: Course) -> Throttle {
+        let in_flight_bytes = self.sweeps.transfers.get().in_flight_bytes;
+        Throttle::new(self.clock.now(), self.gate.load(), course.member_bytes, in_flight_bytes)
+    }
+
+    /// Requests are timed while this lives.
+    fn time_requests(&self) -> impl Drop + '_ {
+        let clock = self.clock.clone();
+        self.gate.time_requests(Some(Rc::new(move || clock.now())));
+        Timed(&self.gate)
     }
 
     /// Does what the sweep is for to one window; `None`: the array is being stopped.

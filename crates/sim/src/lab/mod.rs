@@ -8,6 +8,7 @@
 //!
 //! An experiment is a file with a function that makes a [`Report`], and a line in [`EXPERIMENTS`].
 
+mod beside;
 mod checksums;
 mod contents;
 mod e1;

@@ -99,6 +99,11 @@ impl Rig {
         })
     }
 
+    /// The drives.
+    pub(super) fn stations(&self) -> &[Rc<Station>] {
+        &self.stations
+    }
+
     /// What the queues of all drives did so far.
     pub(super) fn diskstats(&self) -> Vec<Diskstats> {
         self.stations.iter().map(|station| station.diskstats()).collect()

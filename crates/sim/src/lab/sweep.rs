@@ -1,6 +1,7 @@
 //! How fast resync and recovery are: when nobody else uses the array, as fast as
 //! the slowest member; under load no slower than the floor that was set.
 
+use super::beside;
 use super::member::ThreadTime;
 use super::report::{Figure, Report};
 use super::rig::{Rig, Setup};
@@ -168,6 +169,6 @@ pub(super) fn run() -> Report {
         setup: format!("RAID-5 over {SLOTS} drives and a spare, chunk 512 KiB, 2 GiB of each"),
         figures,
         traces: Vec::new(),
-        tables: Vec::new(),
+        tables: vec![beside::table()],
     }
 }
