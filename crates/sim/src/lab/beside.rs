@@ -29,6 +29,10 @@ const COMPONENT_BYTES: u64 = 1 << 40;
 /// Of three random requests two are reads.
 const READS_OF_3: u64 = 2;
 
+/// Of loads with a pace, at the least: they have few requests.
+const PACED_WARM_UP: Duration = Duration::from_secs(8);
+const PACED_MEASURED: Duration = Duration::from_secs(4);
+
 /// What users do meanwhile.
 struct Load {
     name: &'static str,
@@ -259,14 +263,18 @@ fn measure(bench: &Bench, load: &Load, sweeper: Sweeper) -> (Served, f64) {
         Sweeper::Md => md.recovered.get(),
         Sweeper::Engine => array.status().sweep.map_or(0, |sweep| sweep.done_bytes),
     };
+    let (warm_up, measured) = match load.pace {
+        Some(_) => (bench.warm_up.max(PACED_WARM_UP), bench.measured.max(PACED_MEASURED)),
+        None => (bench.warm_up, bench.measured),
+    };
     let observer = async {
-        clock.sleep_until(clock.now() + bench.warm_up).await;
+        clock.sleep_until(clock.now() + warm_up).await;
         let at = recovered();
         tally.nanos.borrow_mut().clear();
-        clock.sleep_until(clock.now() + bench.measured).await;
-        let (served, recovered) = (tally.served_in(bench.measured), recovered() - at);
+        clock.sleep_until(clock.now() + measured).await;
+        let (served, recovered) = (tally.served_in(measured), recovered() - at);
         tally.stop.set(true);
-        (served, recovered as f64 / bench.measured.as_secs_f64() / 1e6)
+        (served, recovered as f64 / measured.as_secs_f64() / 1e6)
     };
     let beside = async {
         if sweeper == Sweeper::Md {
