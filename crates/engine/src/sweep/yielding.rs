@@ -176,12 +176,12 @@ impl Yielding {
 
     fn act(&mut self, verdict: Verdict, turn: Duration) {
         self.patience = self.patience.saturating_sub(1);
-        if let Some((bytes, before)) = self.tried.take().filter(|(bytes, _)| *bytes > self.bytes) {
-            if turn > before.mul_f64(QUICKER) {
-                (self.bytes, self.bytes_min) = (bytes, bytes);
-                self.share = (self.share * 0.7).max(SHARE_MIN);
-                return;
-            }
+        if let Some((bytes, before)) = self.tried.take().filter(|(bytes, _)| *bytes > self.bytes)
+            && turn > before.mul_f64(QUICKER)
+        {
+            (self.bytes, self.bytes_min) = (bytes, bytes);
+            self.share = (self.share * 0.7).max(SHARE_MIN);
+            return;
         }
         let change = (LOSS / verdict.loss.max(0.01)).sqrt().clamp(0.5, 1.5);
         let is_too_slow = verdict.slowest > SLOWEST_MAX && change > 0.7; // a share that is far too much goes first
