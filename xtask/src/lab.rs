@@ -149,6 +149,23 @@ mod tests {
     }
 
     #[test]
+    fn beside_a_recovery_requests_keep_their_rate_and_the_recovery_is_as_fast_as_mds_within_the_same_bounds() {
+        /// The one row in which the recovery is slower.
+        const SLOWER: &str = "SATA SSD, 333 MB/s: 128 KiB linear reads, 4 under way";
+        let mut compared = 0;
+        for cells in printed("sweep") {
+            let [name, numbers @ ..] = &cells[..] else { continue };
+            let numbers: Vec<f64> = numbers.iter().filter_map(|cell| cell.parse().ok()).collect();
+            let [_, _, md_kept, md_p99, md_rate, kept, p99, rate] = numbers[..] else { continue };
+            assert!(kept >= 80.0 && p99 <= 2.0, "{name}: {kept} %, {p99} times");
+            let is_md_within = md_kept >= 80.0 && md_p99 <= 2.0;
+            assert!(!is_md_within || rate >= md_rate || name == SLOWER, "{name}: {rate}, md {md_rate} MB/s");
+            compared += 1;
+        }
+        assert_eq!(compared, 5 * 3);
+    }
+
+    #[test]
     fn only_the_output_of_commands_is_replaced() {
         let page = "# A\n\n```console\n$ mdspace lab e2\nold\n```\n\n```sh\nother\n```\n```console\n$ mdspace lab e1 --json\n```\nB\n";
         let (new, count) =

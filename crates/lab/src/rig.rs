@@ -88,6 +88,11 @@ impl Rig {
         self.array = self.world.run(again, || false).expect("the run is not stopped");
     }
 
+    /// The drives.
+    pub(crate) fn stations(&self) -> &[Rc<Station>] {
+        &self.stations
+    }
+
     /// Commands of all drives so far.
     pub(crate) fn tally(&self) -> Tally {
         self.stations.iter().map(|station| station.tally()).fold(Tally::default(), |sum, tally| Tally {

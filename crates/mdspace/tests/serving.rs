@@ -583,8 +583,20 @@ fn an_array_that_is_only_read_is_checked_and_a_check_that_stands_still_is_shown(
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!((&told["sweep"]["action"], &told["sweep"]["paused"]), (&"check".into(), &true.into()), "{told}");
     assert!(here.run("status --control k").ok().text().contains(", paused\n"));
-    here.run("set sync-speed-max=none --control k").ok();
+    assert_eq!(told["sweep"]["held_by"], serde_json::Value::Null, "{told}");
+
+    // A running check names the setting that holds it.
+    here.run("set sync-speed-min=64K sync-speed-max=64K --control k").ok();
     here.run("scrub --resume --control k").ok();
+    let is_held = |_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let told = here.run("status --json --control k").ok().text();
+        let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+        told["sweep"]["held_by"] == "sync-speed-max"
+    };
+    assert!((0..200).any(is_held), "the second window waits");
+    assert!(here.run("status --control k").ok().text().contains(", held by sync-speed-max\n"));
+    here.run("set sync-speed-max=none --control k").ok();
     here.run("stop --control k").ok();
     assert_eq!(server.wait(), Some(0));
 }

@@ -1,8 +1,10 @@
-//! Counts the requests in flight. A stopping array closes the gate and waits until all of them have ended.
+//! Counts the requests in flight, and times them when asked to. A stopping array closes the gate and waits until all of
+//! them have ended.
 //!
-//! Knows nothing of what a request does.
+//! Knows nothing of what a request does, and reads no clock but the one it is given.
 
-use std::cell::{Cell, RefCell};
+use crate::base::served::Served;
+use std::cell::{Cell, RefCell, RefMut};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Poll, Waker};
@@ -27,14 +29,35 @@ pub(crate) struct Gate {
     waiting: RefCell<Vec<Waker>>,
     /// Tasks in [`Gate::closes_before`], woken when the gate closes.
     listening: RefCell<Vec<Waker>>,
+    /// Whether `timing` is set: requests look here first, as most of the time it is not.
+    is_timed: Cell<bool>,
+    timing: RefCell<Option<Timing>>,
+    served: RefCell<Served>,
+}
+
+/// Nanoseconds since the start of a clock.
+type Now = Box<dyn Fn() -> u64>;
+
+/// How user requests are timed.
+struct Timing {
+    now: Now,
+    /// Timing began then. Requests of an earlier timing do not count.
+    since: u64,
 }
 
 /// One request inside the gate; dropping this leaves it.
 pub(crate) struct Inside<'a> {
     gate: &'a Gate,
-    /// 1 for background work, otherwise 0. A whole word, because moving a struct with a lone byte stalls the processor.
-    background: usize,
+    /// [`UNTIMED`], [`BACKGROUND`], or the nanoseconds at which a timed request entered. One word for all of them, so that
+    /// the struct is passed in two registers.
+    entered: u64,
 }
+
+const UNTIMED: u64 = 0;
+const BACKGROUND: u64 = u64::MAX;
+
+/// Times requests until it is dropped.
+pub(crate) struct Timed<'a>(&'a Gate);
 
 impl Gate {
     /// Enters, unless the gate is closed.
@@ -44,7 +67,29 @@ impl Gate {
         }
         self.begun.set(self.begun.get() + 1);
         self.inside.set(self.inside.get() + 1);
-        Some(Inside { gate: self, background: 0 })
+        let entered = if self.is_timed.get() { self.enter_timed() } else { UNTIMED };
+        Some(Inside { gate: self, entered })
+    }
+
+    /// A timed request enters. Returns the moment.
+    #[inline(never)]
+    fn enter_timed(&self) -> u64 {
+        let Some(now) = self.timing.borrow().as_ref().map(|timing| (timing.now)()) else { return UNTIMED };
+        let now = now.clamp(UNTIMED + 1, BACKGROUND - 1);
+        self.served.borrow_mut().enter(now);
+        now
+    }
+
+    /// Background work leaves, or a request that was timed when it entered.
+    #[inline(never)]
+    fn leave_special(&self, entered: u64) {
+        if entered == BACKGROUND {
+            return self.background.set(self.background.get() - 1);
+        }
+        let timing = self.timing.borrow();
+        if let Some(Timing { now, .. }) = timing.as_ref().filter(|timing| entered >= timing.since) {
+            self.served.borrow_mut().leave(entered, now());
+        }
     }
 
     /// As [`Gate::enter`], for the array's own background work, which does not count as load.
@@ -54,12 +99,26 @@ impl Gate {
         }
         self.inside.set(self.inside.get() + 1);
         self.background.set(self.background.get() + 1);
-        Some(Inside { gate: self, background: 1 })
+        Some(Inside { gate: self, entered: BACKGROUND })
     }
 
     /// The present load.
     pub(crate) fn load(&self) -> Load {
         Load { begun: self.begun.get(), is_busy: self.inside.get() > self.background.get() }
+    }
+
+    /// Times user requests from now on, until the result is dropped. Each request then reads the clock twice.
+    pub(crate) fn time_requests(&self, now: Now) -> Timed<'_> {
+        let since = now();
+        self.served.take();
+        self.timing.replace(Some(Timing { now, since }));
+        self.is_timed.set(true);
+        Timed(self)
+    }
+
+    /// What was timed since it was last taken.
+    pub(crate) fn served(&self) -> RefMut<'_, Served> {
+        self.served.borrow_mut()
     }
 
     /// Whether the gate refuses new requests.
@@ -104,7 +163,9 @@ impl Gate {
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         let gate = self.gate;
-        gate.background.set(gate.background.get() - self.background);
+        if self.entered != UNTIMED {
+            gate.leave_special(self.entered);
+        }
         gate.inside.set(gate.inside.get() - 1);
         if gate.inside.get() == 0 && gate.closed.get() {
             gate.waiting.take().into_iter().for_each(Waker::wake);
@@ -112,10 +173,19 @@ impl Drop for Inside<'_> {
     }
 }
 
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        self.0.is_timed.set(false);
+        self.0.timing.take();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use futures_util::FutureExt;
+    use std::rc::Rc;
+    use std::time::Duration;
 
     #[test]
     fn closing_waits_for_requests_inside_and_refuses_new_ones() {
@@ -139,5 +209,28 @@ mod tests {
         assert_eq!(gate.load(), Load { begun: 1, is_busy: true });
         drop(request);
         assert_eq!(gate.load(), Load { begun: 1, is_busy: false });
+    }
+    #[test]
+    fn only_user_requests_that_enter_and_leave_within_a_timing_are_timed() {
+        let (gate, clock) = (Gate::default(), Rc::new(Cell::new(0)));
+        let time = || {
+            let clock = clock.clone();
+            gate.time_requests(Box::new(move || clock.get()))
+        };
+        let before = gate.enter().expect("open");
+        let first = time();
+        let stale = gate.enter().expect("open");
+        drop(first);
+        clock.set(1000);
+        let second = time();
+        let (timed, background) = (gate.enter().expect("open"), gate.enter_background().expect("open"));
+        clock.set(5000);
+        drop((before, stale, timed, background));
+        let served = gate.served().take(5000);
+        assert_eq!((served.requests(), served.mean()), (1.0, Duration::from_nanos(4000)));
+        drop(second);
+        drop(gate.enter());
+        assert_eq!(gate.served().take(6000).requests(), 0.0);
+        assert_eq!(gate.load(), Load { begun: 4, is_busy: false });
     }
 }

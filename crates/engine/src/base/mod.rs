@@ -8,5 +8,6 @@ pub(crate) mod join;
 pub(crate) mod notify;
 pub(crate) mod range_lock;
 pub(crate) mod range_set;
+pub(crate) mod served;
 pub(crate) mod versioned;
 pub(crate) mod write_set;

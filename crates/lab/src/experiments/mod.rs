@@ -1,5 +1,7 @@
-//! The experiments, one a file. Each has a function `run` that makes its [`Report`](crate::Report).
+//! The experiments, one a file. Each has a function `run` that makes its [`Report`](crate::Report). (`beside` makes a table
+//! of `sweep`.)
 
+mod beside;
 pub(crate) mod checksums;
 pub(crate) mod e1;
 pub(crate) mod e2;

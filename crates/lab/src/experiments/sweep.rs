@@ -1,6 +1,7 @@
-//! The speed of resync and recovery: without other load that of the slowest member, under load at least the floor that was
-//! set.
+//! The speed of resync and recovery: without other load that of the slowest member, under load what requests leave, and at
+//! least the floor that was set.
 
+use super::beside;
 use crate::drive::{Model, models};
 use crate::member::ThreadTime;
 use crate::report::{Figure, Report};
@@ -168,6 +169,6 @@ pub(crate) fn run() -> Report {
         setup: format!("RAID-5 over {SLOTS} drives and a spare, chunk 512 KiB, 2 GiB of each"),
         figures,
         traces: Vec::new(),
-        tables: Vec::new(),
+        tables: vec![beside::table()],
     }
 }

@@ -30,6 +30,8 @@ pub(crate) mod scrub;
 mod stripes;
 pub(crate) mod throttle;
 pub(crate) mod transfers;
+mod turns;
+mod yielding;
 
 pub use doubt::DoubtfulZeros;
 pub use findings::{
@@ -41,6 +43,7 @@ pub use scrub::ScrubRequest;
 pub use throttle::SyncSpeed;
 pub use transfers::SweepTransfers;
 
+use crate::base::gate::Timed;
 use crate::base::notify::Signal;
 use crate::control::Control;
 use crate::device::Device;
@@ -49,7 +52,7 @@ use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::{Member, MemberError};
 use crate::seam::report::LOG_TARGET;
 use format::units::Slot;
-use futures_util::future::join;
+use futures_util::future::{join, select};
 use futures_util::{Stream, StreamExt, stream};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -58,7 +61,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
-use throttle::Throttle;
+use throttle::{HeldBy, Throttle};
 
 /// The longest time between checkpoints.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
@@ -132,6 +135,16 @@ pub(crate) struct SweepRange {
     member_bytes: u64,
 }
 
+impl SweepRange {
+    /// The step of windows with only `member_bytes` on each member, and at least a block.
+    fn step_of(&self, member_bytes: u64, block_bytes: u64) -> u64 {
+        match self.member_bytes / member_bytes.max(1) {
+            0 | 1 => self.step,
+            parts => (self.step / parts / block_bytes * block_bytes).max(block_bytes.min(self.step)),
+        }
+    }
+}
+
 /// A recovering member or a successor, with its slot.
 pub(crate) struct Target<M> {
     pub(crate) slot: Slot,
@@ -177,15 +190,20 @@ struct Progress {
     moved: Signal,
     /// The first failure. No window begins after it; those under way end.
     failure: RefCell<Option<ArrayError>>,
+    throttle: RefCell<Throttle>,
+    /// Raised when a window ends, for the throttle.
+    ended: Signal,
 }
 
 impl Progress {
-    fn from(position: u64) -> Self {
+    fn from(position: u64, throttle: Throttle) -> Self {
         Self {
             position: Cell::new(position),
             is_over: Cell::new(false),
             moved: Signal::default(),
             failure: RefCell::default(),
+            throttle: RefCell::new(throttle),
+            ended: Signal::default(),
         }
     }
 
@@ -227,6 +245,7 @@ struct UnderWay {
     /// Position and time that the rate is measured from, and the next such point.
     since: (u64, Moment),
     mark: (u64, Moment),
+    held_by: Option<HeldBy>,
 }
 
 /// Progress of a sweep, for its user.
@@ -246,12 +265,15 @@ pub struct SweepStatus {
     pub seconds_left: Option<u64>,
     /// Whether this is a scrub that its user paused.
     pub paused: bool,
+    /// What keeps the sweep from running faster: `requests`, to which it yields, or `sync-speed-max`. `None`: its members.
+    #[serde(default)]
+    pub held_by: Option<String>,
 }
 
 impl Sweeps {
     /// Progress of the sweep under way at `now`.
     pub(crate) fn status(&self, now: Moment) -> Option<SweepStatus> {
-        let UnderWay { purpose, start, position, end, since, .. } = self.under_way.get()?;
+        let UnderWay { purpose, start, position, end, since, held_by, .. } = self.under_way.get()?;
         let (done, total) = (position - start, end - start);
         let seconds = now.since(since.1).as_secs_f64();
         let rate = if seconds > 0.0 { (position - since.0) as f64 / seconds } else { 0.0 };
@@ -263,6 +285,7 @@ impl Sweeps {
             bytes_per_second: rate as u64,
             seconds_left: (rate >= 1.0).then(|| ((total - done) as f64 / rate) as u64),
             paused: false,
+            held_by: held_by.map(|held_by| held_by.name().to_owned()),
         })
     }
 
@@ -284,10 +307,14 @@ impl Sweeps {
         self.failure.borrow().clone()
     }
 
+    fn note_held(&self, held_by: Option<HeldBy>) {
+        self.under_way.set(self.under_way.get().map(|sweep| UnderWay { held_by, ..sweep }));
+    }
+
     fn begin(&self, purpose: Purpose, sweep_range: SweepRange, now: Moment) -> Sweeping<'_> {
         let point = (sweep_range.from, now);
         let SweepRange { start, from: position, end, .. } = sweep_range;
-        self.under_way.set(Some(UnderWay { purpose, start, position, end, since: point, mark: point }));
+        self.under_way.set(Some(UnderWay { purpose, start, position, end, since: point, mark: point, held_by: None }));
         Sweeping(self)
     }
 }
@@ -335,7 +362,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.sweeps.failure.take();
         let sweeping = self.sweeps.begin(purpose, sweep_range, self.core.clock.now());
         self.log_begin(purpose, sweep_range);
-        let reached = Progress::from(sweep_range.from);
+        let reached = Progress::from(sweep_range.from, self.throttle(purpose, sweep_range));
+        let _timed = reached.throttle.borrow().takes_turns().then(|| self.time_requests());
         let report = |position| {
             sweeping.advance(position, self.core.clock.now());
             progress(position, sweep_range.end);
@@ -387,7 +415,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         let in_flight_bytes = self.sweeps.transfers.get().in_flight_bytes;
         let depth = (in_flight_bytes / sweep_range.member_bytes).max(1) as usize;
         let windows = self.windows(purpose, sweep_range, reached);
-        let mut done = pin!(windows.map(async |range| (range.end, self.visit(purpose, &range).await)).buffered(depth));
+        let visited = windows.map(async |range| (range.end, self.visit_timed(purpose, &range, reached).await));
+        let mut done = pin!(visited.buffered(depth));
         let mut tally = Tally::default();
         let mut ending = Ending::Complete;
         while let Some((end, outcome)) = done.next().await {
@@ -463,8 +492,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         sweep_range: SweepRange,
         reached: &'a Progress,
     ) -> impl Stream<Item = Range<u64>> + 'a {
-        let throttle = Throttle::new(self.core.clock.now(), self.core.gate.load());
-        stream::unfold((sweep_range.from, throttle), move |(at, mut throttle)| async move {
+        stream::unfold(sweep_range.from, move |at| async move {
             let due = if at < sweep_range.end {
                 self.next_due(purpose, at..sweep_range.end, sweep_range.step)?
             } else {
@@ -472,19 +500,65 @@ impl<M: Member, C: Clock> Control<M, C> {
             };
             // With members that answer at once, a sweep would otherwise never let requests run.
             yield_now().await;
-            while let Some(wait) = throttle.wait(self.core.clock.now(), self.core.gate.load()) {
-                if self.is_interrupted(purpose) || !reached.is_clear() {
-                    return None;
-                }
-                self.core.clock.sleep_until(self.core.clock.now() + wait).await;
-            }
-            if self.is_interrupted(purpose) || !reached.is_clear() {
+            if !self.is_window_due(purpose, reached).await {
                 return None;
             }
-            throttle.start(self.core.clock.now(), sweep_range.member_bytes, self.sweeps.speed.get());
-            let end = ((due.start / sweep_range.step + 1) * sweep_range.step).min(due.end);
-            Some((due.start..end, (end, throttle)))
+            let member_bytes = reached.throttle.borrow_mut().start(self.core.clock.now(), self.sweeps.speed.get());
+            let step = sweep_range.step_of(member_bytes, self.core.info.block_bytes);
+            let end = ((due.start / step + 1) * step).min(due.end);
+            Some((due.start..end, end))
         })
+    }
+
+    /// Waits until the throttle allows the next window; false when the sweep has to end instead.
+    async fn is_window_due(&self, purpose: Purpose, reached: &Progress) -> bool {
+        loop {
+            if self.is_interrupted(purpose) || !reached.is_clear() {
+                return false;
+            }
+            let (seen, now) = (reached.ended.seen(), self.core.clock.now());
+            let wait = reached.throttle.borrow_mut().wait(now, self.core.gate.load(), &mut self.core.gate.served());
+            self.sweeps.note_held(reached.throttle.borrow().held_by());
+            let Some(wait) = wait else { return true };
+            let (sleep, ended) =
+                (pin!(self.core.clock.sleep_until(now + wait)), pin!(reached.ended.changed_since(seen)));
+            select(sleep, ended).await;
+        }
+    }
+
+    /// Processes one window, and tells the throttle when it has ended.
+    async fn visit_timed(
+        &self,
+        purpose: Purpose,
+        range: &Range<u64>,
+        reached: &Progress,
+    ) -> Result<Option<Tally>, ArrayError> {
+        let outcome = self.visit(purpose, range).await;
+        let mut throttle = reached.throttle.borrow_mut();
+        throttle.end(self.core.clock.now());
+        if throttle.takes_turns() {
+            reached.ended.raise();
+        }
+        outcome
+    }
+
+    /// The throttle of a new sweep. Users wait for a resync or a recovery, but not for a scrub.
+    fn throttle(&self, purpose: Purpose, sweep_range: SweepRange) -> Throttle {
+        let (now, load) = (self.core.clock.now(), self.core.gate.load());
+        match purpose {
+            Purpose::Resync | Purpose::Recovery => {
+                let in_flight_bytes = self.sweeps.transfers.get().in_flight_bytes;
+                Throttle::in_turns(now, load, sweep_range.member_bytes, in_flight_bytes)
+            }
+            Purpose::Check | Purpose::Repair | Purpose::Learn => {
+                Throttle::at_minimum(now, load, sweep_range.member_bytes)
+            }
+        }
+    }
+
+    fn time_requests(&self) -> Timed<'_> {
+        let clock = self.core.clock.clone();
+        self.core.gate.time_requests(Box::new(move || clock.now().nanos))
     }
 
     /// Processes one window; `None` when the array is stopping.

@@ -190,6 +190,7 @@ impl super::Sweeps {
             bytes_per_second: 0,
             seconds_left: None,
             paused: true,
+            held_by: None,
         })
     }
 

@@ -53,6 +53,8 @@ struct SweepView {
     seconds_left: Option<u64>,
     #[serde(default)]
     paused: bool,
+    #[serde(default)]
+    held_by: Option<String>,
 }
 
 impl SweepView {
@@ -64,7 +66,12 @@ impl SweepView {
             return format!("  {action}: {percent:.1} % ({done} of {total}), paused\n");
         }
         let left = self.seconds_left.map(|seconds| format!(", finish in {}", minutes(seconds))).unwrap_or_default();
-        format!("  {action}: {percent:.1} % ({done} of {total}), {rate}/s{left}\n")
+        let held = match self.held_by.as_deref() {
+            Some("requests") => ", yields to requests (faster: set sync-speed-min)".to_owned(),
+            Some(setting) => format!(", held by {setting}"),
+            None => String::new(),
+        };
+        format!("  {action}: {percent:.1} % ({done} of {total}), {rate}/s{left}{held}\n")
     }
 }
 
