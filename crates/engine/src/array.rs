@@ -76,8 +76,8 @@ impl<M: Member, C: Clock> Array<M, C> {
     ///
     /// # Errors
     /// `OutOfRange`, `Stopped`, or `Io` when the remaining members cannot give the data.
-    pub async fn read(&self, at: u64, into: Buffer) -> Result<Buffer, ArrayError> {
-        self.0.data.read(at, into).await
+    pub fn read(&self, at: u64, into: Buffer) -> impl Future<Output = Result<Buffer, ArrayError>> {
+        self.0.data.read(at, into) // an async fn here would move the future once more
     }
 
     /// Writes `from` at array byte `at`; any position and length. The caller must drive it to its end. When it
@@ -86,8 +86,8 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// # Errors
     /// `OutOfRange`, `ReadOnly`, `Stopped`, `NoSpace` when a member has no room for it, or `Io` when too many
     /// members failed.
-    pub async fn write(&self, at: u64, from: Block, durability: Durability) -> Result<(), ArrayError> {
-        self.0.data.write(at, from, durability).await
+    pub fn write(&self, at: u64, from: Block, durability: Durability) -> impl Future<Output = Result<(), ArrayError>> {
+        self.0.data.write(at, from, durability) // as in `read`
     }
 
     /// Makes the range read as zeros.
