@@ -77,14 +77,21 @@ pub(crate) fn make() -> Result<Package> {
         let name = Path::new(file).file_name().context("a file has a name")?;
         install(&root().join(file), &tree.join(directory).join(name), 0o644)?;
     }
-    for page in fs::read_dir(root().join("docs"))? {
-        let page = page?;
-        install(&page.path(), &tree.join("usr/share/doc/mdspace/docs").join(page.file_name()), 0o644)?;
-    }
+    install_pages(&root().join("docs"), &tree.join("usr/share/doc/mdspace/docs"))?;
     let licences = ["LICENSE-MIT", "LICENSE-APACHE"].map(|name| fs::read_to_string(root().join(name)));
     let [mit, apache] = licences;
     fs::write(tree.join("usr/share/doc/mdspace/copyright"), format!("MIT or Apache-2.0.\n\n{}\n\n{}", mit?, apache?))?;
     close(&dist, &tree, binary_bytes)
+}
+
+/// Installs every file of the documents, with their folders.
+fn install_pages(from: &Path, to: &Path) -> Result<()> {
+    for page in fs::read_dir(from)? {
+        let page = page?;
+        let (path, place) = (page.path(), to.join(page.file_name()));
+        if path.is_dir() { install_pages(&path, &place)? } else { install(&path, &place, 0o644)? }
+    }
+    Ok(())
 }
 
 /// Writes the control file, and lets dpkg-deb pack everything.

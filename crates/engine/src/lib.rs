@@ -14,7 +14,7 @@
 //! * `data` serves requests, `metadata` writes superblocks and bitmap; neither calls the other.
 //! * `control`: everything else about an array.
 //! * `array`: the facade.
-#![deny(unsafe_code)] // allowed in `buffer` and `at_once`
+#![deny(unsafe_code)] // allowed in `base::buffer` and `base::join`
 
 #[macro_use]
 mod mutant;

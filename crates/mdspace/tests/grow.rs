@@ -34,7 +34,7 @@ const REFUSED: [(&str, &str, &[&str]); 20] = [
         "--size 1M",
         &["superblock.size", "--size 1048576 --shrink", "end at byte 3145728 is lost", "file system"],
     ),
-    ("--level 5 --chunk 64K", "--size 1K", &["superblock.size", "less than a chunk"]),
+    ("--level 5 --chunk 64K", "--size 1K", &["superblock.size", "at least one chunk"]),
     ("--level 5 --chunk 64K", "--size 1M --shrink --raid-devices 4", &["cannot be used with"]),
     ("--level 5 --chunk 64K", "--size max --shrink", &["--size"]),
     ("--level 5 --chunk 64K", "--size 1000K --shrink", &["superblock.size", "next smaller one is 983040"]),

@@ -5,8 +5,8 @@
 //! - Wrapping: a line of Markdown has at most 120 columns. Tables, code and the targets of links are exempt.
 //! - Sentences: a sentence in a page of Markdown has at most 40 words.
 //!
-//! A folder is the sources of a crate, or a directory of pages. Every rule holds for every folder, apart from those in
-//! [`STILL_TO_COME`]. The rules do not judge meaning, which takes a reader.
+//! A folder is the sources of a crate, or a directory of pages. Every rule holds for every folder. The rules do
+//! not judge meaning, which takes a reader.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,14 +44,6 @@ pub(super) enum Rule {
     Wrapping,
     Sentences,
 }
-
-/// Folders and pages for which a rule does not hold yet (issue #24), by the start of their paths. Each leaves this list
-/// once it is clean, and the list goes when it is empty.
-const STILL_TO_COME: &[(Rule, &[&str])] = &[
-    (Rule::Words, &["crates/engine/", "crates/lab/", "docs/lab.md"]),
-    (Rule::Wrapping, &["docs/lab.md"]),
-    (Rule::Sentences, &["docs/lab.md"]),
-];
 
 /// A line or sentence that breaks a rule.
 #[derive(Debug, PartialEq, Eq)]
@@ -92,24 +84,13 @@ impl Language {
         }
     }
 
-    /// Whether a file with this start of its path breaks the rule.
-    fn names(&self, rule: Rule, start: &str) -> bool {
-        let found = self.folders.values().filter_map(|folder| folder.found.get(&rule)).flatten();
-        found.into_iter().any(|finding| finding.path.starts_with(start))
-    }
-
-    /// The findings where the rules hold.
+    /// What breaks the rules.
     pub(super) fn violations(&self) -> Vec<Violation> {
-        self.folders.values().flat_map(|folder| folder.broken(false)).collect()
-    }
-
-    /// The findings where they do not hold yet.
-    pub(super) fn to_come(&self) -> Vec<Violation> {
-        self.folders.values().flat_map(|folder| folder.broken(true)).collect()
+        self.folders.values().flat_map(Folder::violations).collect()
     }
 }
 
-/// The figures of each folder, one per line; then the entries that may leave [`STILL_TO_COME`].
+/// The figures of each folder, one per line.
 impl fmt::Display for Language {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -123,11 +104,6 @@ impl fmt::Display for Language {
             let (wrapping, median, sentences) = (count(Rule::Wrapping), folder.median(), count(Rule::Sentences));
             writeln!(f, "{name:24} {:7} {persons:13.1} {wrapping:11} {median:7} {sentences:14}", folder.lines)?;
         }
-        for (rule, starts) in STILL_TO_COME {
-            for start in starts.iter().filter(|start| !self.names(*rule, start)) {
-                writeln!(f, "{rule:?}: {start} is clean: take it from the list")?;
-            }
-        }
         Ok(())
     }
 }
@@ -138,20 +114,16 @@ impl Folder {
         self.found.entry(rule).or_default().extend(findings);
     }
 
-    /// The findings, either where the rules hold or where they do not hold yet.
-    fn broken(&self, to_come: bool) -> Vec<Violation> {
-        let mut violations = Vec::new();
-        for (&rule, found) in &self.found {
-            let found: Vec<_> = found.iter().filter(|finding| is_to_come(rule, &finding.path) == to_come).collect();
-            if rule == Rule::Words && found.len() * 1000 <= IN_A_THOUSAND * self.lines {
-                continue;
-            }
-            violations.extend(found.iter().map(|finding| Violation {
+    fn violations(&self) -> Vec<Violation> {
+        let is_allowed =
+            |rule: Rule, found: &[Finding]| rule == Rule::Words && found.len() * 1000 <= IN_A_THOUSAND * self.lines;
+        let broken = self.found.iter().filter(|(rule, found)| !is_allowed(**rule, found)).flat_map(|(_, found)| found);
+        broken
+            .map(|finding| Violation {
                 place: format!("{}:{}", finding.path, finding.line),
                 what: finding.what.clone(),
-            }));
-        }
-        violations
+            })
+            .collect()
     }
 
     /// The median of the sentences' words.
@@ -160,11 +132,6 @@ impl Folder {
         sentences.sort_unstable();
         sentences.get(sentences.len() / 2).copied().unwrap_or(0)
     }
-}
-
-fn is_to_come(rule: Rule, path: &str) -> bool {
-    let lists = STILL_TO_COME.iter().filter(|(of, _)| *of == rule);
-    lists.flat_map(|(_, starts)| *starts).any(|start| path.starts_with(start))
 }
 
 /// The folder that a file belongs to, if a rule covers it.

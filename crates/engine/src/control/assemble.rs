@@ -37,7 +37,7 @@ use format::geometry::{Geometry, Level};
 use format::integrity::BLOCK_BYTES;
 use format::superblock::{DeviceRole, Resync, Superblock};
 use format::units::{Sectors, Slot};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -235,12 +235,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             read_ahead_bytes: options.read_ahead_bytes,
             optimal_bytes: limits().map(|limits| limits.optimal_bytes).max().unwrap_or(0).into(),
         };
-        let health = Health {
-            whole: Cell::new(assembled.whole),
-            agreed: Cell::new(assembled.agreed),
-            agreed_below: Cell::new(agreed_below(&geometry, assembled.resync, block_bytes)),
-            failed: RefCell::new(None),
-        };
+        let agreed_below = agreed_below(&geometry, assembled.resync, block_bytes);
+        let health = Health::new(assembled.whole, assembled.agreed, agreed_below);
         let core = Rc::new(Core {
             geometries: Growing::new(geometry),
             info: ArrayInfo {

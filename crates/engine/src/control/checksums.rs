@@ -48,7 +48,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         let _inside = self.core.gate.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let _guard = self.metadata.lock().await;
         let mut places = Vec::new();
         for device in self.core.devices().into_iter().filter(lacks_them) {
             let layout = self.room_on(&device).await?;
@@ -165,10 +165,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.check_not_failed()?;
         let is_owed = || self.core.devices().iter().any(|device| device.owes_a_superblock());
         if is_owed() {
-            let _lock = self.metadata.lock.exclusive(0..1).await;
+            let guard = self.metadata.lock().await;
             self.core.check_not_failed()?;
             if is_owed() {
-                self.metadata.publish().await?;
+                self.metadata.publish(&guard).await?;
             }
         }
         let devices: Vec<Rc<Device<M>>> = self.core.devices();

@@ -54,20 +54,20 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::set_copies`].
     pub(crate) async fn set_copies(&self, wanted: u16) -> Result<(), ArrayError> {
         let _held = self.hold_writes().await?;
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let guard = self.metadata.lock().await;
         if !self.check_copies(wanted).map_err(as_io_error)? {
             return Ok(());
         }
         let geometry = self.geometry_of_copies(wanted).map_err(as_io_error)?;
-        self.metadata.eject_absent().await?; // an absent member must be stale before its slot is reused
+        self.metadata.eject_absent(&guard).await?; // an absent member must be stale before its slot is reused
         while let Some((from, to)) = self.next_move(wanted) {
             self.change_slot(from, to);
-            self.metadata.publish().await?;
+            self.metadata.publish(&guard).await?;
         }
         for device in self.core.devices() {
             device.superblock.borrow_mut().raid_disks = wanted;
         }
-        self.metadata.publish().await?;
+        self.metadata.publish(&guard).await?;
         self.take_copies(geometry);
         Ok(())
     }

@@ -24,6 +24,7 @@ use crate::base::gate::Inside;
 use crate::base::range_lock::RangeGuard;
 use crate::control::Control;
 use crate::control::blocks::check_blocks;
+use crate::core::metadata_lock::MetadataGuard;
 use crate::metadata::bitmap::change::{NewBitmap, Planned};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
@@ -77,10 +78,10 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// [`crate::Array::end_growth`].
     pub(crate) async fn end_growth(&self) -> Result<bool, ArrayError> {
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let guard = self.metadata.lock().await;
         let is_uneven = !self.core.info.read_only && self.metadata.record.borrow().lagging.is_some();
         if is_uneven {
-            self.metadata.publish().await?;
+            self.metadata.publish(&guard).await?;
         }
         Ok(is_uneven)
     }
@@ -88,10 +89,10 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::grow`].
     pub(crate) async fn grow(&self, growth: Growth) -> Result<(), ArrayError> {
         let _held = self.hold_writes().await?;
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let guard = self.metadata.lock().await;
         let Some(plan) = self.plan(Some(growth.component_bytes())).map_err(as_io_error)? else { return Ok(()) };
         if plan.bitmap.is_some() && !mutant!("growth-with-old-bits") {
-            self.metadata.drop_bitmap().await.map_err(as_io_error)?;
+            self.metadata.drop_bitmap(&guard).await.map_err(as_io_error)?;
         }
         for (device, planned) in &plan.planned {
             let mut superblock = device.superblock.borrow_mut();
@@ -100,11 +101,11 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
             (superblock.data_size, superblock.super_offset) = (planned.data_size, planned.super_offset);
         }
-        self.metadata.publish().await?;
+        self.metadata.publish(&guard).await?;
         if self.core.devices().len() != plan.planned.len() {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not grow"));
         }
-        self.publish_component(&plan, self.core.resync_offset(self.core.geometry().array_bytes())).await?;
+        self.publish_component(&guard, &plan, self.core.resync_offset(self.core.geometry().array_bytes())).await?;
         self.offer_growth(plan.geometry);
         Ok(())
     }
@@ -191,7 +192,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             let refusal = Refusal::new("names bad blocks: those rows have less redundancy already");
             return Err(refusal.of(&device.name).field("bad-block log").advice("replace this member first"));
         }
-        if !self.core.health.whole.get() {
+        if !self.core.is_whole() {
             let refusal =
                 Refusal::new("the array is degraded: its size can change only with every member present and current");
             return Err(refusal.advice("give the missing member, or `mdspace add` one, first"));
@@ -267,9 +268,14 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(Plan { component, planned, bitmap, geometry })
     }
 
-    /// Publishes the new component size; the array agrees as far as `resync` says. The caller holds the
-    /// metadata lock, and keeps writes off.
-    pub(crate) async fn publish_component(&self, plan: &Plan<M>, resync: Resync) -> Result<(), ArrayError> {
+    /// Publishes the new component size; the array agrees as far as `resync` says. The caller keeps
+    /// writes off.
+    pub(crate) async fn publish_component(
+        &self,
+        guard: &MetadataGuard<'_>,
+        plan: &Plan<M>,
+        resync: Resync,
+    ) -> Result<(), ArrayError> {
         for (device, planned) in &plan.planned {
             let mut superblock = device.superblock.borrow_mut();
             (superblock.component, superblock.resync) = (planned.component, resync);
@@ -280,8 +286,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             Resync::From(sectors) => sectors.bytes(),
         };
         match &plan.bitmap {
-            None => self.metadata.publish().await,
-            Some(bitmap) => self.metadata.put_new_bitmap(bitmap, agreed).await.map_err(as_io_error),
+            None => self.metadata.publish(guard).await,
+            Some(bitmap) => self.metadata.put_new_bitmap(guard, bitmap, agreed).await.map_err(as_io_error),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Members that do not answer: operations are abandoned after the member timeout, and silent members are
 //! probed.
 //!
-//! Facts: measured; md itself has no such timeout and relies on that of the block layer.
+//! Facts: md has no such timeout of its own; it relies on that of the block layer.
 
 use crate::control::Control;
 use crate::device::Device;
@@ -96,8 +96,8 @@ impl<M: Member, C: Clock> Control<M, C> {
                 if !device.is_silent.replace(true) {
                     self.core.note_change(&device, self.core.slot_of_device(&device), ChangeKind::Silent, None);
                 }
-                self.core.health.whole.set(false);
             }
         }
+        self.core.update_whole();
     }
 }

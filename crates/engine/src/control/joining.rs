@@ -19,6 +19,7 @@ use crate::control::create::erase_superblocks;
 use crate::control::election::difference;
 use crate::control::inspect::{Found, find_claim, find_superblock, read_bad_blocks};
 use crate::control::split::used_without;
+use crate::core::metadata_lock::MetadataGuard;
 use crate::device::{Device, DeviceState, FormerSlot, place_bytes};
 use crate::metadata::bitmap::named::Named;
 use crate::seam::bytes::write_bytes;
@@ -40,9 +41,9 @@ impl<M: Member, C: Clock> Control<M, C> {
     ) -> Result<(), Refusal> {
         let _inside = self.enter_to_join(&candidate.name)?;
         self.check_unused(&candidate, overwrite).await?;
-        let _lock = self.metadata.lock.exclusive(0..1).await;
-        let device = self.prepare_spare(candidate, device_uuid).await?;
-        self.join(device).await
+        let guard = self.metadata.lock().await;
+        let device = self.prepare_spare(&guard, candidate, device_uuid).await?;
+        self.join(&guard, device).await
     }
 
     /// [`crate::Array::re_add`].
@@ -55,7 +56,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             Ok((found, bad))
         };
         let (Found { superblock, place }, bad) = self.within_timeout(&name, look).await?;
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let guard = self.metadata.lock().await;
         self.check_absent(&name)?;
         let place_to_return = self.check_return(&name, &superblock)?;
         let named = Named::by(&name, &member, &superblock, &self.core.pool).await;
@@ -72,10 +73,10 @@ impl<M: Member, C: Clock> Control<M, C> {
             Ok(())
         };
         self.within_timeout(&device.name, known).await?;
-        self.metadata.eject_absent().await.map_err(|error| error.refusal().of(&device.name))?;
-        self.metadata.note_named(&named);
+        self.metadata.eject_absent(&guard).await.map_err(|error| error.refusal().of(&device.name))?;
+        self.metadata.note_named(&guard, &named);
         self.core.roster.others.borrow_mut().push(device.clone());
-        self.join(device).await
+        self.join(&guard, device).await
     }
 }
 
@@ -120,9 +121,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// Prepares a new spare that no superblock names yet. The caller holds the metadata lock.
+    /// Prepares a new spare that no superblock names yet.
     pub(crate) async fn prepare_spare(
         &self,
+        guard: &MetadataGuard<'_>,
         candidate: Candidate<M>,
         device_uuid: [u8; 16],
     ) -> Result<Rc<Device<M>>, Refusal> {
@@ -131,19 +133,24 @@ impl<M: Member, C: Clock> Control<M, C> {
         let superblock = self.superblock_of_newcomer(&name, &member, device_uuid)?;
         self.check_newcomer(&name, &member, &superblock)?;
         let called = name.clone();
-        let begun = self.within_timeout(&called, self.overwrite(Candidate { name, member }, superblock)).await;
+        let begun = self.within_timeout(&called, self.overwrite(guard, Candidate { name, member }, superblock)).await;
         let device = begun.map_err(|refusal| {
             refusal
                 .after("it is not a member; its old superblocks may be erased")
                 .or_advice("give another one, or this one again with --force")
         })?;
-        self.metadata.eject_absent().await.map_err(|error| error.refusal().of(&device.name))?;
+        self.metadata.eject_absent(guard).await.map_err(|error| error.refusal().of(&device.name))?;
         self.core.roster.others.borrow_mut().push(device.clone());
         Ok(device)
     }
 
     /// Writes everything but the superblock to a new member.
-    async fn overwrite(&self, candidate: Candidate<M>, superblock: Superblock) -> Result<Rc<Device<M>>, Refusal> {
+    async fn overwrite(
+        &self,
+        guard: &MetadataGuard<'_>,
+        candidate: Candidate<M>,
+        superblock: Superblock,
+    ) -> Result<Rc<Device<M>>, Refusal> {
         let Candidate { name, member } = candidate;
         let failed = |error: MemberError| Refusal::member_error(&name, &error);
         erase_superblocks(&name, &member, &self.core.pool).await?;
@@ -151,7 +158,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let place = vec![0; place_bytes(superblock.super_at(), member.limits().bytes)].into();
         let (context, state) = (self.core.context.clone(), DeviceState::Spare);
         let device = Rc::new(Device::new(name.clone(), member, superblock, place, state, Vec::new(), context));
-        self.metadata.write_whole_bitmap(&device).await.map_err(failed)?;
+        self.metadata.write_whole_bitmap(guard, &device).await.map_err(failed)?;
         self.give_checksums(&device).await?;
         Ok(device)
     }
@@ -281,13 +288,14 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// Adds a spare to the array. The caller holds the metadata lock.
-    async fn join(&self, device: Rc<Device<M>>) -> Result<(), Refusal> {
+    /// Adds a spare to the array.
+    async fn join(&self, guard: &MetadataGuard<'_>, device: Rc<Device<M>>) -> Result<(), Refusal> {
         self.core.watch(&device.name, &device.member);
         let number = usize::from(device.superblock.borrow().device_number.0);
         self.metadata.record.borrow_mut().set_role(number, DeviceRole::Spare);
         // A sweep under way keeps the targets that it began with.
-        let joined = if self.sweeps.is_idle() { self.seat_spares().await } else { self.metadata.publish().await };
+        let joined =
+            if self.sweeps.is_idle() { self.seat_spares(guard).await } else { self.metadata.publish(guard).await };
         self.sweeps.changed.raise();
         joined.map_err(|error| error.refusal().of(&device.name))?;
         device.check_joined()?;
@@ -303,27 +311,27 @@ impl<M: Member, C: Clock> Control<M, C> {
         if !self.core.is_redundant() || self.next_to_seat().is_none() {
             return Ok(());
         }
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let guard = self.metadata.lock().await;
         self.core.check_not_failed()?;
-        self.seat_spares().await
+        self.seat_spares(&guard).await
     }
 
     /// Seats spares one after the other: of two in one round, each could be called active by the other before
-    /// it says how far it is current. The caller holds the metadata lock.
-    async fn seat_spares(&self) -> Result<(), ArrayError> {
-        self.metadata.eject_absent().await?;
+    /// it says how far it is current.
+    async fn seat_spares(&self, guard: &MetadataGuard<'_>) -> Result<(), ArrayError> {
+        self.metadata.eject_absent(guard).await?;
         let mut is_published = false;
         while let Some((device, slot)) = self.next_to_seat() {
-            match mutant!("bitmap-not-carried" => Ok(()), else self.metadata.write_whole_bitmap(&device).await) {
+            match mutant!("bitmap-not-carried" => Ok(()), else self.metadata.write_whole_bitmap(guard, &device).await) {
                 Ok(()) => {
-                    self.seat(device, slot);
-                    self.metadata.publish().await?;
+                    self.seat(guard, device, slot);
+                    self.metadata.publish(guard).await?;
                     is_published = true;
                 }
-                Err(error) => self.metadata.eject(vec![(device, error)]).await?,
+                Err(error) => self.metadata.eject(guard, vec![(device, error)]).await?,
             }
         }
-        if is_published { Ok(()) } else { self.metadata.publish().await }
+        if is_published { Ok(()) } else { self.metadata.publish(guard).await }
     }
 
     /// An empty slot, and a spare for it: the returning member that had it, or the spare with the lowest
@@ -353,8 +361,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             && superblock.bitmap.is_some() == self.metadata.intent().is_some_and(|intent| intent.is_on_members())
     }
 
-    /// Puts a spare into a slot. The caller holds the metadata lock, and publishes.
-    fn seat(&self, device: Rc<Device<M>>, slot: Slot) {
+    /// Puts a spare into a slot. The caller publishes.
+    fn seat(&self, _guard: &MetadataGuard<'_>, device: Rc<Device<M>>, slot: Slot) {
         let cleared = self.metadata.intent().map(|intent| intent.events_cleared());
         let by_bitmap = device.former_slot.take().is_some_and(|place| {
             // Checked again: bits may have been cleared while the spare waited for other recoveries.

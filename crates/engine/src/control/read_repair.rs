@@ -101,9 +101,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         if !is_news() {
             return Ok(());
         }
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let guard = self.metadata.lock().await;
         self.core.check_not_failed()?;
-        if is_news() { self.metadata.publish().await } else { Ok(()) }
+        if is_news() { self.metadata.publish(&guard).await } else { Ok(()) }
     }
 
     /// Takes a noted range from an active member.
@@ -187,10 +187,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         range: &Range<u64>,
         error: MemberError,
     ) -> Result<(), ArrayError> {
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let guard = self.metadata.lock().await;
         self.core.check_not_failed()?;
         if device.is_active() && self.core.survives_without(device) {
-            return self.metadata.eject(vec![(device.clone(), error)]).await;
+            return self.metadata.eject(&guard, vec![(device.clone(), error)]).await;
         }
         device.unread.borrow_mut().add(range.clone());
         Ok(())
@@ -200,17 +200,17 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// for repair: a file would grow, and its holes would be read as data. A member that the array needs
     /// stays, and fails what is asked of it.
     async fn eject_gone(&self, device: &Rc<Device<M>>, error: MemberError) -> Result<(), ArrayError> {
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let guard = self.metadata.lock().await;
         self.core.check_not_failed()?;
         if device.is_active() && self.core.survives_without(device) {
-            return self.metadata.eject(vec![(device.clone(), error)]).await;
+            return self.metadata.eject(&guard, vec![(device.clone(), error)]).await;
         }
         Ok(())
     }
 
     /// Ejects a member with too many read errors, if the array can do without it. True when it was ejected.
     async fn eject_for_errors(&self, device: &Rc<Device<M>>, range: &Range<u64>) -> Result<bool, ArrayError> {
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let guard = self.metadata.lock().await;
         let is_sound = |other: &Rc<Device<M>>| other.bad.is_empty() || Rc::ptr_eq(other, device);
         let are_others_sound = self.core.roster.slots.borrow().iter().flatten().all(is_sound);
         if !device.is_active() || !are_others_sound || !self.core.survives_without(device) {
@@ -218,7 +218,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let reason = format!("more than {} read errors", self.read_repair.read_errors_max.get());
         let error = detected_error(device, Operation::Read, range, reason);
-        self.metadata.eject(vec![(device.clone(), error)]).await.map(|()| true)
+        self.metadata.eject(&guard, vec![(device.clone(), error)]).await.map(|()| true)
     }
 
     /// Repairs one row or a part of it: an unreadable range, or a bad block.
@@ -306,13 +306,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         range: &Range<u64>,
         error: &MemberError,
     ) -> Result<(), ArrayError> {
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let guard = self.metadata.lock().await;
         self.core.check_not_failed()?;
-        if self.core.others_can_supply(device, range) && self.core.add_bad_blocks(device, range, error) {
-            return self.metadata.publish().await;
+        if self.core.others_can_supply(device, range) && self.core.add_bad_blocks(&guard, device, range, error) {
+            return self.metadata.publish(&guard).await;
         }
         match self.core.survives_without(device) {
-            true => self.metadata.eject(vec![(device.clone(), error.clone())]).await,
+            true => self.metadata.eject(&guard, vec![(device.clone(), error.clone())]).await,
             false => Ok(()),
         }
     }

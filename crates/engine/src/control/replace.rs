@@ -19,6 +19,7 @@
 use crate::base::buffer::Block;
 use crate::control::Control;
 use crate::control::sweep::Target;
+use crate::core::metadata_lock::MetadataGuard;
 use crate::device::{Device, DeviceState};
 use crate::metadata::superblocks::ROUNDS_TO_EJECT;
 use crate::plan::ROW_BYTES;
@@ -49,24 +50,24 @@ impl<M: Member, C: Clock> Control<M, C> {
         let _inside = self.enter_to_join(&new.name)?;
         self.replaceable(old)?;
         self.check_unused(&new, overwrite).await?;
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let guard = self.metadata.lock().await;
         let (slot, old) = self.replaceable(old)?;
-        let spare = self.prepare_spare(new, device_uuid).await?;
-        let begun = self.begin_replacement(slot, &old, spare).await;
+        let spare = self.prepare_spare(&guard, new, device_uuid).await?;
+        let begun = self.begin_replacement(&guard, slot, &old, spare).await;
         begun.map_err(|refusal| refusal.after("the new member was written to, and is a spare at most"))
     }
 
     /// [`crate::Array::replace_with_spare`].
     pub(crate) async fn replace_with_spare(&self, old: &str, spare: &str) -> Result<(), Refusal> {
         let _inside = self.core.gate.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let guard = self.metadata.lock().await;
         self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         let (slot, old) = self.replaceable(old)?;
         let spare = self.core.find(spare)?;
         if spare.state.get() != DeviceState::Spare {
             return Err(Refusal::new("not a spare").of(&spare.name).advice("`mdspace status` shows what it is"));
         }
-        self.begin_replacement(slot, &old, spare).await
+        self.begin_replacement(&guard, slot, &old, spare).await
     }
 }
 
@@ -130,16 +131,22 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok((slot, old))
     }
 
-    /// Makes a spare the successor. The caller holds the metadata lock.
-    async fn begin_replacement(&self, slot: Slot, old: &Rc<Device<M>>, spare: Rc<Device<M>>) -> Result<(), Refusal> {
+    /// Makes a spare the successor.
+    async fn begin_replacement(
+        &self,
+        guard: &MetadataGuard<'_>,
+        slot: Slot,
+        old: &Rc<Device<M>>,
+        spare: Rc<Device<M>>,
+    ) -> Result<(), Refusal> {
         let refused = |error: ArrayError| error.refusal().of(&spare.name);
         self.check_replacement(slot, old, &spare)?;
-        self.metadata.eject_absent().await.map_err(refused)?;
+        self.metadata.eject_absent(guard).await.map_err(refused)?;
         let still = self.check_replacement(slot, old, &spare); // either may have failed meanwhile
         still.map_err(|refusal| refusal.after("superblocks were rewritten without a change"))?;
-        if let Err(error) = self.metadata.write_whole_bitmap(&spare).await {
+        if let Err(error) = self.metadata.write_whole_bitmap(guard, &spare).await {
             let failed = Refusal::member_error(&spare.name, &error);
-            self.metadata.eject(vec![(spare.clone(), error)]).await.map_err(refused)?;
+            self.metadata.eject(guard, vec![(spare.clone(), error)]).await.map_err(refused)?;
             return Err(failed.after("the array goes on without this spare").advice("give another"));
         }
         self.core.watch(&spare.name, &spare.member);
@@ -156,7 +163,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &spare));
         self.metadata.record.borrow_mut().set_role(number, DeviceRole::Active(slot));
         old.successor.replace(Some(spare.clone()));
-        let published = self.metadata.publish().await;
+        let published = self.metadata.publish(guard).await;
         self.sweeps.changed.raise();
         published.map_err(refused)?;
         spare.check_joined()?;
@@ -242,12 +249,16 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Completes replacements one after the other: of two at once, each could be called current by the other
-    /// alone. The caller holds the metadata lock, and has flushed.
-    pub(crate) async fn complete_replacements(&self, ready: Vec<(Slot, Rc<Device<M>>)>) -> Result<(), ArrayError> {
+    /// alone. The caller has flushed.
+    pub(crate) async fn complete_replacements(
+        &self,
+        guard: &MetadataGuard<'_>,
+        ready: Vec<(Slot, Rc<Device<M>>)>,
+    ) -> Result<(), ArrayError> {
         for (slot, successor) in ready {
             let is_its = |old: &Rc<Device<M>>| old.successor().is_some_and(|own| Rc::ptr_eq(&own, &successor));
             if let Some(old) = self.core.device(slot).filter(is_its) {
-                self.complete_replacement(slot, old, successor).await?;
+                self.complete_replacement(guard, slot, old, successor).await?;
             }
         }
         Ok(())
@@ -256,6 +267,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Reads of the old member go on: until this moment all its data is right.
     async fn complete_replacement(
         &self,
+        guard: &MetadataGuard<'_>,
         slot: Slot,
         old: Rc<Device<M>>,
         successor: Rc<Device<M>>,
@@ -273,7 +285,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             record.set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
             record.rounds_pending = record.rounds_pending.max(ROUNDS_TO_EJECT);
         }
-        let published = self.metadata.publish().await;
+        let published = self.metadata.publish(guard).await;
         // Neither the successor nor the member must have failed meanwhile.
         if old.is_leaving.take() && successor.state.get() == DeviceState::InSync {
             old.successor.take();

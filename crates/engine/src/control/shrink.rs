@@ -27,15 +27,15 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::shrink`].
     pub(crate) async fn shrink(&self, shrinking: Growth) -> Result<(), ArrayError> {
         self.stop().await?;
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let guard = self.metadata.lock().await;
         let Some(plan) = self.plan_to_shrink(shrinking.component_bytes()).map_err(as_io_error)? else { return Ok(()) };
         if plan.bitmap.is_some() {
-            self.metadata.drop_bitmap().await.map_err(as_io_error)?;
+            self.metadata.drop_bitmap(&guard).await.map_err(as_io_error)?;
         }
         if self.core.devices().len() != plan.planned.len() {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not shrink"));
         }
-        self.publish_component(&plan, Resync::Clean).await?;
+        self.publish_component(&guard, &plan, Resync::Clean).await?;
         self.core.geometries.grow(plan.geometry);
         Ok(())
     }

@@ -31,8 +31,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         self.close_checksums(Closing::All).await?;
         self.metadata.flush_and_mark_clean(|| true).await?;
-        let _lock = self.metadata.lock.exclusive(0..1).await;
-        self.metadata.clear_intent().await
+        let guard = self.metadata.lock().await;
+        self.metadata.clear_intent(&guard).await
     }
 }
 

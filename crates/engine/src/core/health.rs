@@ -5,6 +5,7 @@
 
 use crate::base::range_set::Ranges;
 use crate::core::Core;
+use crate::core::metadata_lock::MetadataGuard;
 use crate::core::roster::in_slot;
 use crate::device::{Device, DeviceState};
 use crate::plan::ROW_BYTES;
@@ -20,13 +21,20 @@ use std::rc::Rc;
 /// The health of an array.
 pub(crate) struct Health {
     /// Every slot holds a device that is current everywhere.
-    pub(crate) whole: Cell<bool>,
+    whole: Cell<bool>,
     /// Parity and copies agree everywhere.
     pub(crate) agreed: Cell<bool>,
     /// Parity and copies agree below this byte of the array: how far a resync has come.
     pub(crate) agreed_below: Cell<u64>,
     /// Why the array takes no more writes. Set once more members have failed than redundancy covers.
     pub(crate) failed: RefCell<Option<String>>,
+}
+
+impl Health {
+    pub(crate) fn new(whole: bool, agreed: bool, agreed_below: u64) -> Self {
+        let (whole, agreed) = (Cell::new(whole), Cell::new(agreed));
+        Self { whole, agreed, agreed_below: Cell::new(agreed_below), failed: RefCell::default() }
+    }
 }
 
 /// Whether all data is available without the slots for which `missing` is true.
@@ -72,6 +80,11 @@ impl<M: Member, C: Clock> Core<M, C> {
             self.fail_array(|| reason.clone());
         }
         ArrayError::new(ArrayErrorKind::Io, reason)
+    }
+
+    /// Whether every slot holds a device that is current everywhere and answers.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.health.whole.get()
     }
 
     /// Recomputes, after a device's state changed, whether every slot holds a current device.
@@ -153,14 +166,20 @@ impl<M: Member, C: Clock> Core<M, C> {
     }
 
     /// Adds a range to a member's bad blocks. Only errors of the medium become bad blocks, and only while the log has
-    /// room. The caller holds the metadata lock, and publishes afterwards.
-    pub(crate) fn add_bad_blocks(&self, device: &Rc<Device<M>>, range: &Range<u64>, error: &MemberError) -> bool {
+    /// room. The caller publishes.
+    pub(crate) fn add_bad_blocks(
+        &self,
+        _guard: &MetadataGuard<'_>,
+        device: &Rc<Device<M>>,
+        range: &Range<u64>,
+        error: &MemberError,
+    ) -> bool {
         let is_kept = error.is_medium_error() && device.state.get() == DeviceState::InSync;
         if !is_kept || !device.bad.add(range) {
             return false;
         }
         tracing::warn!("{}: bytes {} to {} of its data are bad blocks now", device.name, range.start, range.end);
-        self.health.whole.set(false);
+        self.update_whole();
         if range.end - range.start > ROW_BYTES {
             // Only a part of this long transfer may have failed. Read repair restores the rest.
             device.unread.borrow_mut().add(range.clone());

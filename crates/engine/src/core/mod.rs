@@ -6,6 +6,7 @@ pub(crate) mod authority;
 pub(crate) mod debts;
 pub(crate) mod health;
 pub(crate) mod listener;
+pub(crate) mod metadata_lock;
 pub(crate) mod report;
 pub(crate) mod request;
 pub(crate) mod roster;

@@ -67,7 +67,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Whether a member's range can be read without a plan: anything in a whole array, otherwise what the member can
     /// read.
     fn can_read(&self, device: &Device<M>, at: ComponentByte, bytes: u64) -> bool {
-        self.core.health.whole.get() || device.is_readable(at.0..at.0 + bytes)
+        self.core.is_whole() || device.is_readable(at.0..at.0 + bytes)
     }
 
     /// The fast path of most reads: one active member holds the whole range. `None` means only that this path does
@@ -101,7 +101,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// and no copies to keep equal.
     fn is_alone(&self, at: u64, from: &Block) -> bool {
         let place = from.as_ptr() as usize as u64;
-        !self.core.is_redundant() && self.core.health.whole.get() && self.core.is_aligned(at | place, from.len() as u64)
+        !self.core.is_redundant() && self.core.is_whole() && self.core.is_aligned(at | place, from.len() as u64)
     }
 
     /// The member that takes such a write.
@@ -142,7 +142,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// Reads a range of a whole array. Returns the buffer unfilled when the array is not whole or a member fails.
     pub(crate) async fn read_whole(&self, at: u64, into: Buffer) -> Result<Buffer, Buffer> {
-        if !self.core.health.whole.get() {
+        if !self.core.is_whole() {
             return Err(into);
         }
         let (transfers, count) = self.cut_into_transfers(at, into)?;

@@ -185,7 +185,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if !self.is_memory_of_members(&into) && !mutant!("memory-of-any-alignment") {
             return Box::pin(self.read_elsewhere(at, into)).await;
         }
-        if !self.core.health.whole.get() {
+        if !self.core.is_whole() {
             into = match self.read_degraded(at, into) {
                 Found::There(filled) => return Ok(filled),
                 Found::Nothing(buffer) => buffer,

@@ -49,7 +49,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ) -> Option<Modification<'a>> {
         let [WriteExtent { at, block }] = patches else { return None };
         let first = number * parity.stripe_bytes();
-        let is_good = self.core.health.whole.get() && self.core.is_agreed(first + parity.stripe_bytes());
+        let is_good = self.core.is_whole() && self.core.is_agreed(first + parity.stripe_bytes());
         if !is_good || self.stripe_size_bytes().is_some() {
             return None;
         }

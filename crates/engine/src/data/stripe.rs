@@ -115,7 +115,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             parity_trusted: mutant!("untrusted-parity-used")
                 || self.core.is_agreed((stripe.number() + 1) * parity.stripe_bytes()),
         };
-        if self.core.health.whole.get() {
+        if self.core.is_whole() {
             return health;
         }
         for (index, device) in self.core.roster.slots.borrow().iter().enumerate() {

@@ -6,8 +6,8 @@ pub(crate) mod bitmap;
 pub(crate) mod superblocks;
 
 use crate::base::notify::Signal;
-use crate::base::range_lock::RangeLocks;
 use crate::core::Core;
+use crate::core::metadata_lock::{MetadataGuard, MetadataLock};
 use crate::metadata::bitmap::IntentBitmap;
 use crate::metadata::superblocks::Record;
 use crate::seam::clock::Clock;
@@ -24,14 +24,18 @@ pub(crate) struct Metadata<M: Member, C: Clock> {
     pub(crate) marked_dirty: Signal,
     /// The write-intent bitmap, when the array has one.
     pub(crate) intent: RefCell<Option<Rc<IntentBitmap<M>>>>,
-    /// Held while superblocks or bitmaps are written.
-    pub(crate) lock: RangeLocks,
+    lock: MetadataLock,
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
     pub(crate) fn new(core: Rc<Core<M, C>>, record: Record, intent: Option<IntentBitmap<M>>) -> Self {
         let intent = RefCell::new(intent.map(Rc::new));
         let record = RefCell::new(record);
-        Self { core, record, marked_dirty: Signal::default(), intent, lock: RangeLocks::default() }
+        Self { core, record, marked_dirty: Signal::default(), intent, lock: MetadataLock::default() }
+    }
+
+    /// The right to change superblocks and bitmap. Rounds follow each other in the order of these calls.
+    pub(crate) async fn lock(&self) -> MetadataGuard<'_> {
+        self.lock.take().await
     }
 }

@@ -10,6 +10,7 @@
 
 use crate::base::join::join_all;
 use crate::core::authority::Authority;
+use crate::core::metadata_lock::MetadataGuard;
 use crate::device::{Device, DeviceState, Failures};
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::WriteMark;
@@ -79,7 +80,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         // Boxed: it runs seldom, and every write's future would have to hold it.
         Box::pin(async {
-            let _lock = self.lock.exclusive(0..1).await;
+            let guard = self.lock().await;
             self.core.check_not_failed()?;
             if self.is_marked_dirty() {
                 return Ok(());
@@ -91,7 +92,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             if mutant!("dirty-mark-skipped") {
                 return Ok(());
             }
-            self.publish().await
+            self.publish(&guard).await
         })
         .await
     }
@@ -106,8 +107,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// have left; after a power failure they would otherwise count as current.
     pub(crate) async fn record_departed(&self) -> Result<(), ArrayError> {
         if self.core.context.is_successor_lost.get() {
-            let _lock = self.lock.exclusive(0..1).await;
-            self.eject(self.core.failed_successors()).await?;
+            let guard = self.lock().await;
+            self.eject(&guard, self.core.failed_successors()).await?;
         }
         // This flush covers data that an earlier user left unflushed. Members that are absent now do not get that
         // data.
@@ -122,9 +123,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             return Ok(());
         }
         Box::pin(async {
-            let _lock = self.lock.exclusive(0..1).await;
+            let guard = self.lock().await;
             self.core.check_not_failed()?;
-            if absent_pending() { self.publish().await } else { Ok(()) }
+            if absent_pending() { self.publish(&guard).await } else { Ok(()) }
         })
         .await
     }
@@ -136,15 +137,15 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if !is_pending() {
             return Ok(());
         }
-        let _lock = self.lock.exclusive(0..1).await;
+        let guard = self.lock().await;
         self.core.check_not_failed()?;
-        if is_pending() { self.publish().await } else { Ok(()) }
+        if is_pending() { self.publish(&guard).await } else { Ok(()) }
     }
 
     /// Records the end of a resync: copies and parity agree.
     pub(crate) async fn record_agreement(&self) -> Result<(), ArrayError> {
         self.flush_devices().await?;
-        let _lock = self.lock.exclusive(0..1).await;
+        let guard = self.lock().await;
         self.core.check_not_failed()?;
         self.core.health.agreed.set(true);
         self.core.roster.slots.borrow().iter().flatten().for_each(|device| device.is_forced.set(false));
@@ -152,7 +153,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if let Some(intent) = self.intent() {
             intent.clear_needed();
         }
-        self.publish().await
+        self.publish(&guard).await
     }
 
     /// Marks the array clean, unless it was written to since. `at_rest` is asked after the flush whether there were
@@ -162,7 +163,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if !mutant!("clean-without-flush") {
             self.flush_devices().await?;
         }
-        let _lock = self.lock.exclusive(0..1).await;
+        let guard = self.lock().await;
         self.core.check_not_failed()?;
         if self.core.owes_any() && self.record.borrow().dirty && !mutant!("clean-while-owing") {
             return Err(self.core.no_room());
@@ -175,7 +176,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         // From here on, a new write waits for the lock and marks the array dirty again.
         self.record.borrow_mut().dirty = false;
-        self.publish().await
+        self.publish(&guard).await
     }
 
     /// Flushes every device and ejects those that fail.
@@ -198,59 +199,63 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if self.core.is_redundant() && self.core.is_out_of_room(device, error) {
             return Err(ArrayError::new(ArrayErrorKind::NoSpace, format!("{}: no room: {error}", device.name)));
         }
-        let _lock = self.lock.exclusive(0..1).await;
+        let guard = self.lock().await;
         if let Some(range) = self.core.data_of(device, error).filter(|_| device.state.get() == DeviceState::InSync) {
             self.core.check_not_failed()?;
             if !self.core.others_can_supply(device, &range) {
                 return Err(self.core.fail_without(device, error));
             }
-            if self.core.add_bad_blocks(device, &range, error) {
-                return self.publish().await;
+            if self.core.add_bad_blocks(&guard, device, &range, error) {
+                return self.publish(&guard).await;
             }
         }
-        self.eject(vec![(device.clone(), error.clone())]).await
+        self.eject(&guard, vec![(device.clone(), error.clone())]).await
     }
 
-    /// Ejects members that failed. The other members' superblocks say so before this returns. The caller holds the
-    /// metadata lock.
-    pub(crate) async fn eject(&self, failures: Failures<M>) -> Result<(), ArrayError> {
-        self.take_out_all(failures)?;
+    /// Ejects members that failed. The other members' superblocks say so before this returns.
+    pub(crate) async fn eject(&self, guard: &MetadataGuard<'_>, failures: Failures<M>) -> Result<(), ArrayError> {
+        self.take_out_all(guard, failures)?;
         self.core.check_not_failed()?;
         if self.record.borrow().rounds_pending > 0 && !mutant!("answered-before-recorded") {
-            self.publish().await
+            self.publish(guard).await
         } else {
             Ok(())
         }
     }
 
-    fn take_out_all(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+    fn take_out_all(&self, guard: &MetadataGuard<'_>, failures: Failures<M>) -> Result<(), ArrayError> {
         for (device, error) in failures {
             match device.state.get() {
                 DeviceState::Spare => {
-                    self.set_faulty(&device);
+                    self.set_faulty(guard, &device);
                     self.core.report_change(&device, None, ChangeKind::Left, Some(&error.to_string()));
                 }
                 DeviceState::Faulty => {}
-                DeviceState::InSync | DeviceState::Recovering { .. } => self.take_out(&device, &error)?,
+                DeviceState::InSync | DeviceState::Recovering { .. } => self.take_out(guard, &device, &error)?,
             }
         }
         Ok(())
     }
 
     /// Takes a device out of its slot, if the array survives that.
-    fn take_out(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
+    fn take_out(
+        &self,
+        guard: &MetadataGuard<'_>,
+        device: &Rc<Device<M>>,
+        error: &MemberError,
+    ) -> Result<(), ArrayError> {
         if !self.core.survives_without(device) {
             return Err(self.core.fail_without(device, error));
         }
         let slot = self.core.slot_of_device(device);
-        self.set_faulty(device);
+        self.set_faulty(guard, device);
         self.core.note_change(device, slot, ChangeKind::Left, Some(&error.to_string()));
         let (left, slots) = (self.core.roster.slots.borrow().iter().flatten().count(), self.core.geometry().slots());
         tracing::error!("{} leaves the array: {error}; it goes on with {left} of {slots} members", device.name);
         Ok(())
     }
 
-    fn set_faulty(&self, device: &Rc<Device<M>>) {
+    fn set_faulty(&self, _guard: &MetadataGuard<'_>, device: &Rc<Device<M>>) {
         device.state.set(DeviceState::Faulty);
         device.owed.clear();
         self.core.context.owed_changed.raise();
@@ -279,9 +284,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                 self.core.report_change(successor, None, ChangeKind::Recovering, Some(&reason));
             }
             self.core.roster.others.borrow_mut().push(device.clone());
-            self.core.health.whole.set(false);
         }
         drop(slots);
+        self.core.update_whole();
         let number = usize::from(device.superblock.borrow().device_number.0);
         let mut record = self.record.borrow_mut();
         if let Some(role) = record.roles.get_mut(number) {
@@ -292,8 +297,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Ejects absent devices for good, before a device number or slot is assigned. A device that left earlier is then
     /// two events behind. So is, after the next round, an absent device that an interrupted round told of its new
-    /// slot. The caller holds the metadata lock.
-    pub(crate) async fn eject_absent(&self) -> Result<(), ArrayError> {
+    /// slot.
+    pub(crate) async fn eject_absent(&self, guard: &MetadataGuard<'_>) -> Result<(), ArrayError> {
         if mutant!("unknown-not-left-behind") {
             return Ok(());
         }
@@ -303,32 +308,32 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             record.rounds_pending = record.rounds_pending.max(least.saturating_sub(record.events) as u32);
             record.rounds_pending
         };
-        if pending > 0 { self.publish().await } else { Ok(()) }
+        if pending > 0 { self.publish(guard).await } else { Ok(()) }
     }
 
     /// Writes the record to every remaining device, with new events. A device that fails this is ejected, and another
-    /// round tells the others. The caller holds the metadata lock.
+    /// round tells the others.
     ///
     /// The future must run to its end. A round that is dropped halfway has reached some devices and not others; one
     /// more round would leave them two events apart. So after that the array takes no more changes.
-    pub(crate) async fn publish(&self) -> Result<(), ArrayError> {
-        self.core.to_the_end(self.write_rounds()).await
+    pub(crate) async fn publish(&self, guard: &MetadataGuard<'_>) -> Result<(), ArrayError> {
+        self.core.to_the_end(self.write_rounds(guard)).await
     }
 
     /// Writes rounds until none is pending. If a member has no room for the bitmap, neither the bitmap nor the
     /// superblocks are written, and the rounds stay pending.
-    async fn write_rounds(&self) -> Result<(), ArrayError> {
+    async fn write_rounds(&self, guard: &MetadataGuard<'_>) -> Result<(), ArrayError> {
         {
             let mut record = self.record.borrow_mut();
             record.rounds_pending = record.rounds_pending.max(1);
         }
         while self.record.borrow().rounds_pending > 0 {
-            self.take_out_all(self.core.failed_successors())?;
-            let failures = self.write_round().await?;
+            self.take_out_all(guard, self.core.failed_successors())?;
+            let failures = self.write_round(guard).await?;
             if failures.is_empty() {
                 self.record.borrow_mut().rounds_pending -= 1;
             }
-            self.take_out_all(failures)?;
+            self.take_out_all(guard, failures)?;
         }
         self.record.borrow_mut().is_force_pending = false;
         Ok(())
@@ -343,17 +348,17 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     ///    claim the slot already, and this member must not be the only one to contradict it.
     ///
     /// The events advance only with the superblocks, which every member then has unless it fails.
-    async fn write_round(&self) -> Result<Failures<M>, ArrayError> {
-        let failures = self.flush_found().await;
+    async fn write_round(&self, guard: &MetadataGuard<'_>) -> Result<Failures<M>, ArrayError> {
+        let failures = self.flush_found(guard).await;
         if !failures.is_empty() {
             return Ok(failures);
         }
-        let failures = self.catch_up().await;
+        let failures = self.catch_up(guard).await;
         if !failures.is_empty() {
             return Ok(failures);
         }
         let events = self.record.borrow().events + u64::from(!mutant!("events-not-bumped"));
-        let failures = Self::refuse_without_room(self.write_bitmap_header(events).await)?;
+        let failures = Self::refuse_without_room(self.write_bitmap_header(guard, events).await)?;
         if !failures.is_empty() {
             return Ok(failures);
         }
@@ -374,19 +379,19 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let (first, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(is_first);
         let (last, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|device| device.is_contradicted.get());
         for devices in [changed, first] {
-            let failures = self.write_superblocks(devices).await;
+            let failures = self.write_superblocks(guard, devices).await;
             if !failures.is_empty() {
                 // The next round is then one event ahead of what the other members have.
                 self.record.borrow_mut().events = events - 1;
                 return Ok(failures);
             }
         }
-        let mut failures = self.write_superblocks(rest).await;
-        failures.extend(self.write_superblocks(last).await);
+        let mut failures = self.write_superblocks(guard, rest).await;
+        failures.extend(self.write_superblocks(guard, last).await);
         Ok(failures)
     }
 
-    async fn write_superblocks(&self, devices: Vec<Rc<Device<M>>>) -> Failures<M> {
+    async fn write_superblocks(&self, _guard: &MetadataGuard<'_>, devices: Vec<Rc<Device<M>>>) -> Failures<M> {
         let writes = devices.iter().map(|device| device.write_superblock(self.superblock_of(device), &self.core.pool));
         let results = join_all(writes).await;
         let outcome = |(device, result): (Rc<Device<M>>, Result<(), MemberError>)| match result {
@@ -402,7 +407,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Flushes the superblocks and bits that assembly read: an earlier user may have been killed before it flushed
     /// them.
-    async fn flush_found(&self) -> Failures<M> {
+    async fn flush_found(&self, _guard: &MetadataGuard<'_>) -> Failures<M> {
         if !std::mem::take(&mut self.record.borrow_mut().is_flush_pending) {
             return Vec::new();
         }
@@ -413,7 +418,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Brings members that an interrupted round left one event behind up to what the others say. Another interrupted
     /// round would otherwise leave them two events behind.
-    async fn catch_up(&self) -> Failures<M> {
+    async fn catch_up(&self, _guard: &MetadataGuard<'_>) -> Failures<M> {
         let events = self.record.borrow().events;
         let Some(shared) = self.record.borrow_mut().lagging.take() else { return Vec::new() };
         let is_behind = |device: &Rc<Device<M>>| {
@@ -472,7 +477,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         let device = self.core.find(member)?;
         let _inside = self.core.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))?;
-        let _lock = self.lock.exclusive(0..1).await;
+        let guard = self.lock().await;
         self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         if device.state.get() == DeviceState::Faulty {
             return Ok(());
@@ -483,15 +488,15 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                 .advice("`mdspace status` shows which members are left, and whether a resync must end first"));
         }
         let slot = self.core.slot_of_device(&device);
-        self.set_faulty(&device);
+        self.set_faulty(&guard, &device);
         self.core.report_change(&device, slot, ChangeKind::Left, Some("marked faulty by request"));
-        self.publish().await.map_err(|error| error.refusal().of(&device.name))
+        self.publish(&guard).await.map_err(|error| error.refusal().of(&device.name))
     }
 
     /// [`crate::Array::remove`].
     pub(crate) async fn remove(&self, member: &str) -> Result<(), Refusal> {
         let device = self.core.find(member)?;
-        let _lock = self.lock.exclusive(0..1).await;
+        let guard = self.lock().await;
         if device.is_active() {
             return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));
         }
@@ -505,7 +510,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             return Ok(());
         }
         self.record.borrow_mut().rounds_pending = ROUNDS_TO_EJECT;
-        self.publish().await.map_err(|error| error.refusal().of(&device.name))
+        self.publish(&guard).await.map_err(|error| error.refusal().of(&device.name))
     }
 }
 

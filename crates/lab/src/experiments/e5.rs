@@ -382,7 +382,7 @@ pub(crate) fn run() -> Report {
         figure("a drive written from end to end", "MB/s", taken);
         figure("default, replace", "MB/s a member", speed(seconds));
         figure("default, replace, of what the slower of both does", "%", speed(seconds) / limit.min(taken) * 100.0);
-        rows.push((format!("default, replace, who is read: {}", model.name), iostat(&[read], seconds)));
+        rows.push((format!("default, replace, old member: {}", model.name), iostat(&[read], seconds)));
     }
     let ssd = models::e1_ssd();
     let ((alone, _), (beside, check)) = (foreground(&ssd, false), foreground(&ssd, true));

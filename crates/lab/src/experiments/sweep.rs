@@ -144,8 +144,8 @@ pub(crate) fn run() -> Report {
     };
     for (model, speed) in [(models::e3_ssd(), 100.0), (models::e4_disk(), 214.6)] {
         let of = |what: &str| format!("{what}, {} ({speed} MB/s)", model.name);
-        figure("nobody else", of("resync"), "MB/s a member", None, resync(model.clone()));
-        figure("nobody else", of("recovery"), "MB/s a member", None, recovery(model.clone()));
+        figure("no requests", of("resync"), "MB/s a member", None, resync(model.clone()));
+        figure("no requests", of("recovery"), "MB/s a member", None, recovery(model.clone()));
     }
     let quiet = write(
         &rig(models::e3_ssd()),

@@ -369,7 +369,7 @@ fn a_stop_does_not_wait_for_a_new_member_that_hangs() {
         let (joined, stopped) = join(array.add(candidate(&new), [9; 16], false), array.stop()).await;
         stopped.expect("stops clean");
         let refusal = joined.expect_err("it hangs").to_string();
-        assert!(refusal.contains("is being stopped"), "{refusal}");
+        assert!(refusal.contains("the array is stopping"), "{refusal}");
         assert!(clock.now().since(begun) < Duration::from_secs(1));
     });
 }

@@ -172,7 +172,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if !mutant!("recovery-unflushed") {
             self.metadata.flush_devices().await?;
         }
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let guard = self.metadata.lock().await;
         self.core.check_not_failed()?;
         let is_done = |target: &Target<M>| current(&target.device) >= Some(self.core.component_bytes());
         let done = self.targets().into_iter().filter(is_done);
@@ -187,10 +187,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         self.core.update_whole();
         match successors.is_empty() {
-            true => self.metadata.publish().await,
+            true => self.metadata.publish(&guard).await,
             false => {
-                self.complete_replacements(successors.into_iter().map(|target| (target.slot, target.device)).collect())
-                    .await
+                self.complete_replacements(
+                    &guard,
+                    successors.into_iter().map(|target| (target.slot, target.device)).collect(),
+                )
+                .await
             }
         }
     }
@@ -206,7 +209,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if !mutant!("checkpoint-unflushed") {
             self.metadata.flush_devices().await?;
         }
-        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let guard = self.metadata.lock().await;
         self.core.check_not_failed()?;
         let mut is_news = false;
         for (device, reached) in reached {
@@ -223,7 +226,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 is_news = true;
             }
         }
-        if is_news { self.metadata.publish().await } else { Ok(()) }
+        if is_news { self.metadata.publish(&guard).await } else { Ok(()) }
     }
 }
 

@@ -10,6 +10,7 @@
 //! Either way, a member that was to recover by the bitmap recovers in full: the next bitmap knows nothing of it.
 //! Source: `location_store` in `drivers/md/md-bitmap.c`.
 
+use crate::core::metadata_lock::MetadataGuard;
 use crate::device::Device;
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::{BitmapPolicy, Flush, Home, IntentBitmap};
@@ -73,22 +74,22 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// [`crate::Array::remove_bitmap`].
     pub(crate) async fn remove_bitmap(&self) -> Result<(), Refusal> {
         let _inside = self.enter_to_change()?;
-        let _lock = self.lock.exclusive(0..1).await;
-        self.drop_bitmap().await
+        let guard = self.lock().await;
+        self.drop_bitmap(&guard).await
     }
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
-    /// As [`crate::Array::remove_bitmap`]. The caller holds the metadata lock.
-    pub(crate) async fn drop_bitmap(&self) -> Result<(), Refusal> {
+    /// As [`crate::Array::remove_bitmap`].
+    pub(crate) async fn drop_bitmap(&self, guard: &MetadataGuard<'_>) -> Result<(), Refusal> {
         let Some(intent) = self.intent() else { return Ok(()) };
-        self.mark_file_stale(&intent).await;
+        self.mark_file_stale(guard, &intent).await;
         intent.retired.set(true);
         for device in self.core.devices() {
             device.superblock.borrow_mut().bitmap = None;
         }
         self.cancel_recovery_by_bitmap();
-        self.publish_change().await?;
+        self.publish_change(guard).await?;
         self.intent.take();
         Ok(())
     }
@@ -139,9 +140,14 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// Writes a planned bitmap to the members, with all bits from `from` on set.
-    pub(crate) async fn put_new_bitmap(&self, bitmap: &NewBitmap, from: u64) -> Result<(), Refusal> {
+    pub(crate) async fn put_new_bitmap(
+        &self,
+        guard: &MetadataGuard<'_>,
+        bitmap: &NewBitmap,
+        from: u64,
+    ) -> Result<(), Refusal> {
         let doubtful = mutant!("grown-bits-unset" => 0..0, else from..bitmap.header.sync_size.bytes());
-        self.put_bitmap(Home::Members, bitmap.header.clone(), bitmap.policy, doubtful).await
+        self.put_bitmap(guard, Home::Members, bitmap.header.clone(), bitmap.policy, doubtful).await
     }
 
     /// The least room for a bitmap on any member, in bytes.
@@ -162,18 +168,20 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let _inside = self.enter_to_change()?;
         let _nobody_writes = self.core.locks.exclusive(0..mutant!("bitmap-under-writes" => 0, else u64::MAX)).await;
         self.flush_devices().await.map_err(ArrayError::refusal)?;
-        let _lock = self.lock.exclusive(0..1).await;
+        let guard = self.lock().await;
         let superblock = self.check_bitmap_can_be_added()?;
         self.cancel_recovery_by_bitmap(); // they relied on a bitmap whose file failed
         let covers = self.bitmap_covers(&superblock);
         let doubtful = if self.core.health.agreed.get() { 0..0 } else { 0..covers.bytes() };
-        self.put_bitmap(home, BitmapSuper::new(superblock.set_uuid, covers, chunk_bytes, 0), policy, doubtful).await
+        self.put_bitmap(&guard, home, BitmapSuper::new(superblock.set_uuid, covers, chunk_bytes, 0), policy, doubtful)
+            .await
     }
 
     /// Writes a bitmap to the members or into a file, then has the superblocks name it. The bits of `doubtful`, a
-    /// part of what the bitmap covers, are set. The caller holds the metadata lock, and no write is under way.
+    /// part of what the bitmap covers, are set. No write is under way.
     async fn put_bitmap(
         &self,
+        guard: &MetadataGuard<'_>,
         home: Home<M>,
         mut header: BitmapSuper,
         policy: BitmapPolicy,
@@ -200,10 +208,10 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.intent.replace(Some(intent.clone()));
         let failures = {
             let everything = intent.bits.borrow().everything();
-            self.write_pages(&intent, &everything, Flush::Yes).await
+            self.write_pages(guard, &intent, &everything, Flush::Yes).await
         };
-        self.eject(failures).await.map_err(ArrayError::refusal)?;
-        self.publish_change().await?;
+        self.eject(guard, failures).await.map_err(ArrayError::refusal)?;
+        self.publish_change(guard).await?;
         match intent.retired.get() {
             true => {
                 let refusal = Refusal::new("could not be written")
@@ -216,7 +224,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// Marks a bitmap file as out of date. If the file cannot be written, the superblocks' events move past it.
-    async fn mark_file_stale(&self, intent: &IntentBitmap<M>) {
+    async fn mark_file_stale(&self, guard: &MetadataGuard<'_>, intent: &IntentBitmap<M>) {
         if intent.is_on_members() {
             return;
         }
@@ -225,7 +233,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             bits.set_stale();
             bits.round([0].into())
         };
-        let failures = self.write_pages(intent, &header, Flush::Yes).await;
+        let failures = self.write_pages(guard, intent, &header, Flush::Yes).await;
         debug_assert!(failures.is_empty(), "a bitmap file has no member that could fail");
     }
 
@@ -271,7 +279,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.core.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))
     }
 
-    async fn publish_change(&self) -> Result<(), Refusal> {
-        self.publish().await.map_err(ArrayError::refusal)
+    async fn publish_change(&self, guard: &MetadataGuard<'_>) -> Result<(), Refusal> {
+        self.publish(guard).await.map_err(ArrayError::refusal)
     }
 }

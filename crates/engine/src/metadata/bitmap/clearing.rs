@@ -9,6 +9,7 @@
 //! would cost more than it saves. There, only as many bits are cleared as the writes pay for; md clears them all
 //! (`bitmap_daemon_work` in `drivers/md/md-bitmap.c`).
 
+use crate::core::metadata_lock::MetadataGuard;
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::{Flush, IntentBitmap};
 use crate::seam::clock::Clock;
@@ -65,7 +66,7 @@ impl<M> IntentBitmap<M> {
 impl<M: Member, C: Clock> Metadata<M, C> {
     /// Whether set bits may be cleared at all.
     fn may_clear(&self) -> bool {
-        self.core.health.whole.get()
+        self.core.is_whole()
             && (self.core.health.agreed.get() || mutant!("bits-of-disagreement-cleared"))
             && self.record.borrow().rounds_pending == 0
             && !self.core.owes_any()
@@ -93,27 +94,34 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if !mutant!("bit-cleared-unflushed") {
             self.flush_devices().await?;
         }
-        let _lock = self.lock.exclusive(0..1).await;
+        let guard = self.lock().await;
         let most = intent.allowance(at_rest);
-        self.clear(&intent, IDLE_PERIODS, most, Flush::No).await
+        self.clear(&guard, &intent, IDLE_PERIODS, most, Flush::No).await
     }
 
-    /// Clears all bits. No write is under way, and everything is flushed. The caller holds the metadata lock.
-    pub(crate) async fn clear_intent(&self) -> Result<(), ArrayError> {
+    /// Clears all bits. No write is under way, and everything is flushed.
+    pub(crate) async fn clear_intent(&self, guard: &MetadataGuard<'_>) -> Result<(), ArrayError> {
         match self.intent() {
-            Some(intent) => self.clear(&intent, 0, u64::MAX, Flush::Yes).await,
+            Some(intent) => self.clear(guard, &intent, 0, u64::MAX, Flush::Yes).await,
             None => Ok(()),
         }
     }
 
-    async fn clear(&self, intent: &IntentBitmap<M>, periods: usize, most: u64, flush: Flush) -> Result<(), ArrayError> {
+    async fn clear(
+        &self,
+        guard: &MetadataGuard<'_>,
+        intent: &IntentBitmap<M>,
+        periods: usize,
+        most: u64,
+        flush: Flush,
+    ) -> Result<(), ArrayError> {
         self.core.check_not_failed()?;
         let is_written = intent.is_valid.get() && !intent.retired.get();
         if !self.may_clear() || !is_written || !intent.bits.borrow().has_idle(periods) {
             return Ok(());
         }
         if !self.are_absent_shut_out(intent) {
-            self.shut_out_absent(intent).await?;
+            self.shut_out_absent(guard, intent).await?;
             if !self.may_clear() || intent.retired.get() {
                 return Ok(());
             }
@@ -124,8 +132,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             let pages = bits.clear_idle(periods, most);
             bits.round(pages)
         };
-        let failures = Self::refuse_without_room(self.write_pages(intent, &round, flush).await)?;
-        self.eject(failures).await
+        let failures = Self::refuse_without_room(self.write_pages(guard, intent, &round, flush).await)?;
+        self.eject(guard, failures).await
     }
 
     /// An ejected member is at least two events behind: [`crate::metadata::superblocks`].
@@ -134,7 +142,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             || intent.cleared_everywhere.get().saturating_add(1) >= self.record.borrow().events
     }
 
-    async fn shut_out_absent(&self, intent: &IntentBitmap<M>) -> Result<(), ArrayError> {
+    async fn shut_out_absent(&self, guard: &MetadataGuard<'_>, intent: &IntentBitmap<M>) -> Result<(), ArrayError> {
         let events = self.record.borrow().events;
         let round = {
             let mut bits = intent.bits.borrow_mut();
@@ -142,10 +150,10 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             bits.set_events(current, Some(events));
             bits.take_round(Some(0))
         };
-        let failures = self.write_round_of_bits(intent, round).await;
+        let failures = self.write_round_of_bits(guard, intent, round).await;
         if failures.is_empty() {
             intent.cleared_everywhere.set(events);
         }
-        self.eject(Self::refuse_without_room(failures)?).await
+        self.eject(guard, Self::refuse_without_room(failures)?).await
     }
 }

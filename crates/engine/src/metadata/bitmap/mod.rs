@@ -28,6 +28,7 @@ pub use sizing::BitmapWrites;
 
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
+use crate::core::metadata_lock::MetadataGuard;
 use crate::device::{Device, Failures};
 use crate::metadata::Metadata;
 use crate::metadata::superblocks::ROUNDS_TO_EJECT;
@@ -259,7 +260,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     async fn record_intent_now(&self, mark: &WriteMark<M>) -> Result<(), ArrayError> {
-        let _lock = self.lock.exclusive(0..1).await;
+        let guard = self.lock().await;
         // An earlier round may have written the bits already. A round that fails leaves fewer members for the next.
         while let Some(intent) = mark.intent.as_deref().filter(|_| !mark.is_stable()) {
             if intent.retired.get() {
@@ -267,15 +268,20 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             }
             self.core.check_not_failed()?;
             let round = intent.bits.borrow_mut().take_round(None);
-            let failures = Self::refuse_without_room(self.write_round_of_bits(intent, round).await)?;
-            self.eject(failures).await?;
+            let failures = Self::refuse_without_room(self.write_round_of_bits(&guard, intent, round).await)?;
+            self.eject(&guard, failures).await?;
         }
         Ok(())
     }
 
-    /// Writes pages and makes their bits stable. The caller holds the metadata lock.
-    async fn write_round_of_bits(&self, intent: &IntentBitmap<M>, round: Round) -> Failures<M> {
-        let failures = self.write_pages(intent, &round, Flush::Yes).await;
+    /// Writes pages and makes their bits stable.
+    async fn write_round_of_bits(
+        &self,
+        guard: &MetadataGuard<'_>,
+        intent: &IntentBitmap<M>,
+        round: Round,
+    ) -> Failures<M> {
+        let failures = self.write_pages(guard, intent, &round, Flush::Yes).await;
         let mut bits = intent.bits.borrow_mut();
         if failures.is_empty() {
             bits.landed(round)
@@ -286,13 +292,13 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// Writes the bitmap's superblock to every member, with the events of the superblocks that follow, and the bits
-    /// that wait. The caller holds the metadata lock.
-    pub(crate) async fn write_bitmap_header(&self, events: u64) -> Failures<M> {
+    /// that wait.
+    pub(crate) async fn write_bitmap_header(&self, guard: &MetadataGuard<'_>, events: u64) -> Failures<M> {
         let Some(intent) = self.intent().filter(|intent| !intent.retired.get()) else { return Vec::new() };
         if !intent.is_valid.get() {
             // The bits first: a header that declares them valid must not be there before them.
             let round = intent.bits.borrow_mut().take_round(None);
-            let failures = self.write_round_of_bits(&intent, round).await;
+            let failures = self.write_round_of_bits(guard, &intent, round).await;
             if !failures.is_empty() {
                 return failures;
             }
@@ -301,11 +307,11 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             let mut bits = intent.bits.borrow_mut();
             // Members with the present events have every bit that was ever cleared, so they can be re-added by the
             // bitmap. Older ones cannot.
-            let cleared = self.core.health.whole.get().then(|| self.record.borrow().events);
+            let cleared = self.core.is_whole().then(|| self.record.borrow().events);
             bits.set_events(events, cleared);
             bits.take_round(Some(0))
         };
-        let failures = self.write_round_of_bits(&intent, round).await;
+        let failures = self.write_round_of_bits(guard, &intent, round).await;
         if failures.is_empty() {
             intent.is_valid.set(true);
             intent.cleared_everywhere.set(intent.bits.borrow().header.events_cleared);
@@ -320,8 +326,12 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
     }
 
-    /// Writes the whole bitmap to a device that has none or an old one. The caller holds the metadata lock.
-    pub(crate) async fn write_whole_bitmap(&self, device: &Device<M>) -> Result<(), MemberError> {
+    /// Writes the whole bitmap to a device that has none or an old one.
+    pub(crate) async fn write_whole_bitmap(
+        &self,
+        _guard: &MetadataGuard<'_>,
+        device: &Device<M>,
+    ) -> Result<(), MemberError> {
         let Some(intent) = self.intent() else { return Ok(()) };
         let writes = {
             let everything = intent.bits.borrow().everything();
@@ -342,7 +352,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Goes on without a bitmap. The file that failed may already hold the events of the next round, so two rounds
     /// are owed.
-    fn retire(&self, intent: &IntentBitmap<M>) {
+    fn retire(&self, _guard: &MetadataGuard<'_>, intent: &IntentBitmap<M>) {
         intent.retired.set(true);
         self.intent.take();
         let mut record = self.record.borrow_mut();
@@ -350,7 +360,13 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// One write for each page and member, all at once.
-    async fn write_pages(&self, intent: &IntentBitmap<M>, round: &Round, flush: Flush) -> Failures<M> {
+    async fn write_pages(
+        &self,
+        guard: &MetadataGuard<'_>,
+        intent: &IntentBitmap<M>,
+        round: &Round,
+        flush: Flush,
+    ) -> Failures<M> {
         if round.is_empty() {
             return Vec::new();
         }
@@ -358,7 +374,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             let room = Room { at: 0, bytes: file.member.limits().bytes };
             let writes = self.cut(intent, round).writes(file.member.limits(), room);
             if write_all(&file.member, writes, flush).await.is_err() {
-                self.retire(intent);
+                self.retire(guard, intent);
             }
             return Vec::new();
         }

@@ -5,6 +5,7 @@
 //! So both are united before the member takes its slot. If the member's bits cannot be read, or are older than its
 //! superblock, everything counts as named, and the recovery is a full one. Nothing is written here.
 
+use crate::core::metadata_lock::MetadataGuard;
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::load::read_bitmap;
 use crate::seam::clock::Clock;
@@ -47,7 +48,7 @@ fn is_current(header: &BitmapSuper, superblock: &Superblock) -> bool {
 impl<M: Member, C: Clock> Metadata<M, C> {
     /// Sets the bits of the named ranges. The next round of superblocks writes them. The caller holds the metadata
     /// lock.
-    pub(crate) fn note_named(&self, named: &Named) {
+    pub(crate) fn note_named(&self, _guard: &MetadataGuard<'_>, named: &Named) {
         for range in &named.0 {
             drop((!mutant!("own-bits-ignored")).then(|| self.note_covered(range.clone())));
         }
