@@ -587,7 +587,7 @@ fn an_array_that_is_only_read_is_checked_and_a_check_that_stands_still_is_shown(
 
     // A running check names the setting that holds it.
     here.run("set sync-speed-min=64K sync-speed-max=64K --control k").ok();
-    here.run("scrub --resume --control k").ok();
+    here.run("scrub --resume --no-wait --control k").ok();
     let is_held = |_| {
         std::thread::sleep(std::time::Duration::from_millis(20));
         let told = here.run("status --json --control k").ok().text();
