@@ -181,24 +181,13 @@ impl<M: Member, C: Clock> Control<M, C> {
             slots.iter().flatten().filter_map(|device| device.successor()).for_each(|device| device.revert_to(from));
         }
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
-        let mut record = record(&freshest, resync, &slots, &spares);
-        record.rounds_pending = record.rounds_pending.max(election.owed);
-        record_taken(&mut record, &rescue, &election, &slots);
+        let mut record = first_record(&freshest, resync, (&slots, &spares), &election, &rescue, intent.is_some());
         record.is_force_pending = options.force && !options.read_only && !warnings.texts.is_empty();
-        if intent.is_none() && !mutant!("file-not-left-behind") {
-            // The array may have been used with a bitmap in a file, which an interrupted round has left one event
-            // ahead. That file must become stale once a write happens that it does not know of.
-            record.rounds_pending = record.rounds_pending.max(ROUNDS_TO_EJECT);
-        }
         let devices = devices_of(&slots, &spares);
         for device in &devices {
             device.find_checksums(&pool, clock.wall(), options.verify).await;
         }
-        let block_bytes = block_bytes(&devices, &freshest)
-            .map_err(|reason| Refusal::new(reason).of(&freshest_name).field("superblock.logical_block_size"))?;
-        let parties =
-            devices.iter().map(|device| (&*device.name, device.member.limits(), device.superblock.borrow().clone()));
-        check_blocks(&geometry, block_bytes, parties, !options.read_only)?;
+        let block_bytes = check_block_bytes(&geometry, &devices, (&freshest_name, &freshest), !options.read_only)?;
         let forced_members = if rescue.taken.is_empty() { Vec::new() } else { rescue.forced };
         let origin = Origin { left_out, forced: forced_members, warnings: warnings.texts };
         let assembled = Assembled {
@@ -712,6 +701,41 @@ fn doubtful_from<M: Member>(geometry: &Geometry, resync: Resync, intent: Option<
         Some(intent) => intent.next_needed(0..covered, 0).map(|needed| needed.start),
         None => Some(sectors.checked_bytes().unwrap_or(covered).min(covered)),
     }
+}
+
+/// The record to begin with, with the rounds that assembly owes.
+fn first_record<M: Member>(
+    freshest: &Superblock,
+    resync: Resync,
+    (slots, spares): (&[Option<Rc<Device<M>>>], &[Rc<Device<M>>]),
+    election: &Election,
+    rescue: &Rescue,
+    has_bitmap: bool,
+) -> Record {
+    let mut record = record(freshest, resync, slots, spares);
+    record.rounds_pending = record.rounds_pending.max(election.owed);
+    record_taken(&mut record, rescue, election, slots);
+    if !has_bitmap && !mutant!("file-not-left-behind") {
+        // The array may have been used with a bitmap in a file, which an interrupted round has left one event
+        // ahead. That file must become stale once a write happens that it does not know of.
+        record.rounds_pending = record.rounds_pending.max(ROUNDS_TO_EJECT);
+    }
+    record
+}
+
+/// The unit of transfers in bytes, once it is sure that every part of the array lies on whole units.
+fn check_block_bytes<M: Member>(
+    geometry: &Geometry,
+    devices: &[Rc<Device<M>>],
+    (name, freshest): (&str, &Superblock),
+    is_writable: bool,
+) -> Result<u64, Refusal> {
+    let block_bytes = block_bytes(devices, freshest)
+        .map_err(|reason| Refusal::new(reason).of(name).field("superblock.logical_block_size"))?;
+    let parties =
+        devices.iter().map(|device| (&*device.name, device.member.limits(), device.superblock.borrow().clone()));
+    check_blocks(geometry, block_bytes, parties, is_writable)?;
+    Ok(block_bytes)
 }
 
 /// The record to continue from. Absent devices become faulty with the next change, so that they are stale
