@@ -2,7 +2,8 @@
 //! call.
 //!
 //! A running array stays on one thread. At every moment:
-//! * No write reaches a member before the dirty mark and the bitmap bit of its chunk are on stable storage.
+//! * At levels with redundancy, no write of a request reaches a member before the dirty mark and the bitmap bit of its
+//!   chunk are on stable storage.
 //! * A write that was answered is on every member that the superblocks call current, or can be reconstructed from those
 //!   that are.
 //! * Overlapping writes are serialized. So copies and parity never disagree because of the order of writes.

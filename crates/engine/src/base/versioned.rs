@@ -28,7 +28,7 @@ impl<T> Growing<T> {
     }
 
     /// Adds `value` as the latest.
-    pub fn grow(&self, value: T) {
+    pub fn replace(&self, value: T) {
         let mut value = Box::new(Self::new(value));
         let mut latest = self;
         while let Err(refused) = latest.later.set(value) {
@@ -46,9 +46,9 @@ mod tests {
     fn a_reader_gets_the_latest_value_and_earlier_references_stay_valid() {
         let growing = Growing::new(1);
         let first = growing.latest();
-        growing.grow(2);
+        growing.replace(2);
         let second = growing.latest();
-        growing.grow(3);
+        growing.replace(3);
         assert_eq!((first, second, growing.latest()), (&1, &2, &3));
     }
 }

@@ -52,10 +52,10 @@ pub struct Offer<M> {
 /// Settings of an assembly.
 #[derive(Debug, Clone)]
 pub struct AssembleOptions {
-    /// Accept possible loss, and warn about it. Covers three cases: the fewest and least stale members that
+    /// Accept possible loss, and warn about it. Covers four cases: the fewest and least stale members that
     /// an array with too few current ones can start with, as in mdadm; a dirty and degraded parity array,
-    /// where the missing member's data may be wrong where a write was under way; and an array whose write
-    /// journal is lost, for reading.
+    /// where the missing member's data may be wrong where a write was under way; a dirty parity array with bad
+    /// blocks, likewise; and an array whose write journal is lost, for reading.
     pub force: bool,
     /// Never write to any member.
     pub read_only: bool,
@@ -181,7 +181,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             slots.iter().flatten().filter_map(|device| device.successor()).for_each(|device| device.revert_to(from));
         }
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
-        let mut record = first_record(&freshest, resync, (&slots, &spares), &election, &rescue, intent.is_some());
+        let mut record = first_record(&freshest, resync, &slots, &spares, &election, &rescue, intent.is_some());
         record.is_force_pending = options.force && !options.read_only && !warnings.texts.is_empty();
         let devices = devices_of(&slots, &spares);
         for device in &devices {
@@ -707,7 +707,8 @@ fn doubtful_from<M: Member>(geometry: &Geometry, resync: Resync, intent: Option<
 fn first_record<M: Member>(
     freshest: &Superblock,
     resync: Resync,
-    (slots, spares): (&[Option<Rc<Device<M>>>], &[Rc<Device<M>>]),
+    slots: &[Option<Rc<Device<M>>>],
+    spares: &[Rc<Device<M>>],
     election: &Election,
     rescue: &Rescue,
     has_bitmap: bool,

@@ -95,7 +95,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Takes the new number of slots, once all members have it. New slots are empty, and so are removed ones.
     fn take_copies(&self, geometry: Geometry) {
         self.core.roster.slots.borrow_mut().resize_with(geometry.slots().into(), || None);
-        self.core.geometries.grow(geometry);
+        self.core.geometries.replace(geometry);
         self.core.update_whole();
         self.sweeps.changed.raise(); // a spare may fill a new slot
     }

@@ -296,7 +296,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     fn offer_growth(&self, geometry: Geometry) {
         self.core.health.agreed_below.set(self.core.geometry().array_bytes());
         self.core.health.agreed.set(mutant!("growth-in-agreement"));
-        self.core.geometries.grow(geometry);
+        self.core.geometries.replace(geometry);
         self.sweeps.changed.raise();
     }
 }

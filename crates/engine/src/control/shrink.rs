@@ -36,7 +36,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not shrink"));
         }
         self.publish_component(&guard, &plan, Resync::Clean).await?;
-        self.core.geometries.grow(plan.geometry);
+        self.core.geometries.replace(plan.geometry);
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 /// The health of an array.
 pub(crate) struct Health {
-    /// Every slot holds a device that is current everywhere.
+    /// Every slot holds a device that is current everywhere, has no bad blocks and answers.
     whole: Cell<bool>,
     /// Parity and copies agree everywhere.
     pub(crate) agreed: Cell<bool>,
@@ -82,12 +82,12 @@ impl<M: Member, C: Clock> Core<M, C> {
         ArrayError::new(ArrayErrorKind::Io, reason)
     }
 
-    /// Whether every slot holds a device that is current everywhere and answers.
+    /// Whether every slot holds a device that is current everywhere, has no bad blocks and answers.
     pub(crate) fn is_whole(&self) -> bool {
         self.health.whole.get()
     }
 
-    /// Recomputes, after a device's state changed, whether every slot holds a current device.
+    /// Recomputes [`Core::is_whole`] after a device changed.
     pub(crate) fn update_whole(&self) {
         let is_whole = |slot: &Option<Rc<Device<M>>>| slot.as_ref().is_some_and(|device| device.is_whole());
         self.health.whole.set(self.roster.slots.borrow().iter().all(is_whole));

@@ -51,7 +51,7 @@ pub(crate) struct Core<M: Member, C: Clock> {
 pub(crate) struct ArrayInfo {
     pub(crate) kernel: &'static parity::Kernel,
     pub(crate) read_only: bool,
-    /// Largest logical block of any member, a power of two. All member transfers are in units of it, in bytes.
+    /// Largest logical block of any member in bytes, a power of two: the unit of all transfers of data.
     pub(crate) block_bytes: u64,
     /// The user accepted parity that may be wrong where a member of a dirty array has bad blocks.
     pub(crate) forced: bool,

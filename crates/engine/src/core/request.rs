@@ -56,12 +56,12 @@ impl<M: Member, C: Clock> ChangeGuard<'_, M, C> {
 
 impl<M: Member, C: Clock> Drop for ChangeGuard<'_, M, C> {
     fn drop(&mut self) {
-        self.0.fail_array(|| "a change was abandoned guard".to_owned());
+        self.0.fail_array(|| "a change was abandoned halfway".to_owned());
     }
 }
 
-/// Lets a read of `bytes` at `at` in, unless it is out of range or the array is stopped.
 impl<M: Member, C: Clock> Core<M, C> {
+    /// Lets a read of `bytes` at `at` in, unless it is out of range or the array is stopped.
     pub(crate) fn enter(&self, at: u64, bytes: u64) -> Result<Inside<'_>, ArrayError> {
         let end = at.checked_add(bytes).filter(|&end| end <= self.geometry().array_bytes());
         if end.is_none() {

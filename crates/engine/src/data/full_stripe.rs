@@ -49,7 +49,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
         let failed = |(device, result): (_, Result<(), MemberError>)| Some((device, result.err()?));
         let failures: Vec<_> = join_all(writes).await.into_iter().filter_map(failed).collect();
-        self.eject_failed(failures).await
+        self.record_write_failures(failures).await
     }
 
     /// The blocks for the member in each slot.

@@ -133,7 +133,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             .map(|(copy, _)| copy)
     }
 
-    /// Writes all copies of a range. A redundant array ejects members that fail.
+    /// Writes all copies of a range. A redundant array records failures and goes on.
     pub(crate) async fn write_mapped(&self, mapping: &Mapping, at: u64, from: Block) -> Result<(), ArrayError> {
         let bytes = from.len() as u64;
         let runs = self.cut_into_runs(mapping, at, from)?;
@@ -144,7 +144,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         match failures.first() {
             Some((_, error)) if !self.core.is_redundant() => Err(self.core.io_error(at, bytes, Some(error))),
             _ if mutant!("copy-error-ignored") => Ok(()),
-            _ => self.eject_failed(failures).await,
+            _ => self.record_write_failures(failures).await,
         }
     }
 

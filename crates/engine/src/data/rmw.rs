@@ -97,7 +97,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             })
         });
         let failures = at_once(writes).await.flatten().collect();
-        let written = self.eject_failed(failures).await;
+        let written = self.record_write_failures(failures).await;
         if written.is_ok() {
             self.cache_contents(parity, stripe, std::slice::from_ref(span), pieces.iter());
         }

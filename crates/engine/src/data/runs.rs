@@ -63,7 +63,7 @@ pub(crate) fn merged(mut runs: Vec<Run>) -> Vec<Run> {
 /// What happens to a range that could not be read, or had a wrong checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnReadError {
-    /// Read repair restores it, besides the requests.
+    /// Read repair restores it beside the requests.
     Repair,
     /// Read repair restores errors of the medium. The caller repairs wrong checksums itself.
     RepairMedium,
@@ -127,8 +127,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         join_all(counts).await.into_iter().sum()
     }
 
-    /// Writes all blocks at once, those that touch as one transfer. A member that fails is ejected; a slot without a
-    /// member is skipped.
+    /// Writes all blocks at once, those that touch as one transfer. Failures are recorded; a slot without a member
+    /// is skipped.
     pub(crate) async fn write_runs(&self, mut blocks: Vec<(Slot, u64, Block)>) -> Result<(), ArrayError> {
         blocks.sort_by_key(|&(slot, at, _)| (slot, at));
         let mut runs: Vec<(Run, Vec<Block>)> = Vec::new();
@@ -152,7 +152,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let writes: Vec<_> = writes.collect();
         let failed = |(device, result): (_, Result<(), MemberError>)| Some((device, result.err()?));
         let failures: Vec<_> = join_all(writes).await.into_iter().filter_map(failed).collect();
-        self.eject_failed(failures).await
+        self.record_write_failures(failures).await
     }
 }
 

@@ -460,11 +460,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             })
         });
         let failures = at_once(writes).await.flatten().collect();
-        self.eject_failed(failures).await
+        self.record_write_failures(failures).await
     }
 
-    /// Ejects members that failed a write.
-    pub(crate) async fn eject_failed(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+    /// Records failed writes: each becomes a bad block or owed data, ejects its member, or fails the array.
+    pub(crate) async fn record_write_failures(&self, failures: Failures<M>) -> Result<(), ArrayError> {
         if failures.is_empty() || mutant!("write-error-ignored") {
             Ok(())
         } else {

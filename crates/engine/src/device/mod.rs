@@ -13,6 +13,7 @@ pub(crate) mod context;
 pub(crate) mod counted;
 pub(crate) mod owed;
 pub(crate) mod read_errors;
+pub(crate) mod successor;
 pub(crate) mod timeout;
 
 use crate::base::buffer::{Block, Buffer};

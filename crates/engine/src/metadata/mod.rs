@@ -18,7 +18,7 @@ use std::rc::Rc;
 /// Superblocks and bitmap of an array.
 pub(crate) struct Metadata<M: Member, C: Clock> {
     pub(crate) core: Rc<Core<M, C>>,
-    /// The fields that all superblocks share.
+    /// What the superblocks say or are about to say, and the rounds that are pending.
     pub(crate) record: RefCell<Record>,
     /// Raised when the array is marked dirty.
     pub(crate) marked_dirty: Signal,

@@ -24,14 +24,14 @@ use format::units::{Sectors, Slot};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// The fields that all superblocks of the array share and that change.
+/// What the superblocks say or are about to say of the array, and how far they are from saying it.
 pub(crate) struct Record {
     pub(crate) events: u64,
     /// The events at assembly.
     pub(crate) events_found: u64,
     /// Whether the members are to be marked dirty. [`Self::rounds_pending`] tells whether they already are.
     pub(crate) dirty: bool,
-    /// How far the array agreed when it was assembled. A clean stop writes this back.
+    /// How far the array agrees, for the superblocks of a clean stop.
     pub(crate) resync: Resync,
     /// The roles of the devices, by device number.
     pub(crate) roles: Vec<DeviceRole>,

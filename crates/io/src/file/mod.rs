@@ -443,7 +443,7 @@ impl Member for FileMember {
         if let Ok(bytes) = probe::length(&*self.descriptor)
             && bytes > limits.bytes
         {
-            self.limits.grow(Limits { bytes, ..limits.clone() });
+            self.limits.replace(Limits { bytes, ..limits.clone() });
         }
     }
 

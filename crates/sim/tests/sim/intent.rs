@@ -3,14 +3,18 @@
 //! bit is set already. The bitmaps of the simulated histories have one page, which is written with every header.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, BitmapClearing, BitmapPolicy, Candidate, Clock, Durability, Pool, SyncSpeed};
+use engine::{
+    Array, AssembleOptions, BitmapClearing, BitmapPolicy, Candidate, Clock, Durability, Pool, ScrubAction,
+    ScrubRequest, SyncSpeed,
+};
 use format::bitmap::{SUPER_BYTES, is_set};
 use format::geometry::Level;
 use format::superblock::{Superblock, Version, decode};
 use format::units::MemberByte;
 use futures_util::FutureExt;
-use futures_util::future::join;
+use futures_util::future::{Either, join, select};
 use mdspace_sim::{SimMember, World};
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -182,4 +186,40 @@ fn a_bit_stays_set_as_long_as_its_write_is_in_flight() {
         assert!(!is_set(&members[1].image()[place_of_bit(&members[1]) as usize..], BIT % 8), "never cleared");
     };
     world.run(scene, || false);
+}
+
+/// A repair marks its writes as requests do. Its future may be dropped in the middle of that, when the array's user stops
+/// scrubbing.
+#[test]
+fn a_write_ends_after_a_repair_that_was_dropped_while_it_set_the_same_bit() {
+    let mut were_dropped = 0;
+    for micros in (0..400).step_by(5) {
+        let world = World::new(3);
+        let members: Vec<_> = (0..MEMBERS).map(|index| member(format!("member{index}"), &world)).collect();
+        world.run(make(&members, &world), || false);
+        members[1].plant(DATA_OFFSET + BIT * CHUNK_BYTES, &[1; 512]);
+        let scene = async {
+            let (pool, options) = (Pool::new(16 << 20), AssembleOptions::default());
+            let array = Array::assemble(candidates(&members), options, pool.clone(), world.clock());
+            let array = array.await.expect("it can be assembled");
+            // The array is dirty by then, so the repair sets its bit in a round of bits alone.
+            array.write(0, pool.zeroed(4096).freeze(), Durability::Ordinary).await.expect("a healthy array");
+            let range = Some(BIT * CHUNK_BYTES..(BIT + 1) * CHUNK_BYTES);
+            let request = ScrubRequest { action: ScrubAction::Repair, range };
+            array.begin_scrub(&request).expect("it can be repaired");
+            let clock = world.clock();
+            let end = clock.now() + Duration::from_micros(micros);
+            let is_dropped = {
+                let (scrub, end) = (pin!(array.scrub(&|_, _| {})), pin!(clock.sleep_until(end)));
+                matches!(select(scrub, end).await, Either::Right(_))
+            };
+            array
+                .write(BIT * CHUNK_BYTES, pool.zeroed(4096).freeze(), Durability::Stable)
+                .await
+                .expect("a healthy array");
+            is_dropped
+        };
+        were_dropped += usize::from(world.run(scene, || false).expect("it ends"));
+    }
+    assert!(were_dropped > 20, "the repair was dropped {were_dropped} times");
 }

@@ -110,7 +110,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.locks.shared(covered).await
     }
 
-    /// Blocks all other reads and writes of a range of positions.
+    /// Blocks all writes and other locked reads of a range of positions. Direct reads take no lock.
     pub(super) async fn keep_all_off(&self, range: &Range<u64>) -> RangeGuard<'_> {
         let covered = self.locked_by(range);
         self.core.locks.exclusive(covered).await

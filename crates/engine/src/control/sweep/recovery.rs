@@ -37,7 +37,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 }
 
-/// The byte up to which a recovering device is current.
+/// The byte up to which a recovering device is current; `None` in every other state.
 fn current<M: Member>(device: &Device<M>) -> Option<u64> {
     match device.state.get() {
         DeviceState::Recovering { current } => Some(current),

@@ -161,8 +161,9 @@ impl Throttle {
     }
 }
 
-/// When the window after one of `bytes` that starts now is due at `rate`. Lateness is made up for, up to the
-/// duration of one window; a window that starts early counts up to `credit`.
+/// When the window after one of `bytes` that starts now is due at `rate`. The window that starts now was `due` itself.
+/// Lateness is made up for, up to the duration of one window. Earliness counts against the next window, up to `credit`
+/// in all.
 fn next(due: Moment, now: Moment, bytes: u64, rate: u64, credit: Duration) -> Moment {
     let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
     let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));

@@ -87,7 +87,7 @@ impl Sample {
 /// How requests fare beside the sweep.
 #[derive(Debug, Clone, Copy)]
 struct Verdict {
-    /// The part that they lose; the aim is [`LOSS`].
+    /// The part of their rate or time that they lose; the aim is [`LOSS`].
     loss: f64,
     /// How many times as long their slowest take.
     slowest: f64,

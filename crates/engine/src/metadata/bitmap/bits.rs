@@ -5,8 +5,8 @@
 //! * A stable bit is set. A bit becomes stable only after every member has it and was flushed. When the bit is picked
 //!   for clearing, it stops being both at once.
 //! * The bit of a chunk with a write under way is set.
-//! * A bit is picked for clearing only if its last write ended before the previous period began. So a flush in
-//!   between makes that write safe.
+//! * While the array is in use, a bit is picked for clearing only if its last write ended before the previous period
+//!   began. So a flush in between makes that write safe. After the last write, all bits may be cleared.
 //!
 //! A period is one `daemon_sleep`, as in md. A write reads no clock.
 
@@ -34,6 +34,7 @@ struct Chunk {
 pub(super) type Pages = BTreeSet<usize>;
 
 /// Pages that are being written to the members, with their contents when the round began.
+#[derive(Default)]
 pub(super) struct Round(Vec<(usize, Vec<u8>)>);
 
 pub(super) struct Bits {
@@ -219,7 +220,7 @@ impl Bits {
             .then(|| ((self.period - chunk.ended) as usize).min(AGE_MAX))
     }
 
-    /// For each age in periods, how many bits have it.
+    /// How many bits that are set, without a write under way, have each age in periods. The last counts all older ones.
     fn ages(&self) -> [u64; AGE_MAX + 1] {
         let mut ages = [0; AGE_MAX + 1];
         self.set_bits().filter_map(|bit| self.age(bit)).for_each(|age| ages[age] += 1);

@@ -224,6 +224,18 @@ pub(crate) enum Flush {
     No,
 }
 
+/// A round that has not landed yet. Its pages wait again once this is dropped, also if the future of the round is.
+struct PendingRound<'a> {
+    bits: &'a RefCell<Bits>,
+    round: Round,
+}
+
+impl Drop for PendingRound<'_> {
+    fn drop(&mut self) {
+        self.bits.borrow_mut().failed(std::mem::take(&mut self.round));
+    }
+}
+
 impl<M: Member, C: Clock> Metadata<M, C> {
     /// Marks the array dirty and sets the bits of `range`, before data is written there. Both are then on stable
     /// storage on every member. The caller holds the result until every member has the data.
@@ -246,8 +258,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         WriteMark { intent, bits, bytes: range.end - range.start }
     }
 
-    /// Sets the bits of a long write in memory, for a range of what the bitmap covers. The first step of
-    /// [`Metadata::mark_write`].
+    /// Sets bits in memory for a range of what the bitmap covers. The next round writes them.
     pub(crate) fn note_covered(&self, covered: Range<u64>) -> WriteMark<M> {
         let intent = self.intent();
         let bits = intent.as_ref().map_or(0..0, |intent| intent.bits.borrow_mut().begin(covered));
@@ -281,12 +292,10 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         intent: &IntentBitmap<M>,
         round: Round,
     ) -> Failures<M> {
-        let failures = self.write_pages(guard, intent, &round, Flush::Yes).await;
-        let mut bits = intent.bits.borrow_mut();
+        let mut round = PendingRound { bits: &intent.bits, round };
+        let failures = self.write_pages(guard, intent, &round.round, Flush::Yes).await;
         if failures.is_empty() {
-            bits.landed(round)
-        } else {
-            bits.failed(round)
+            intent.bits.borrow_mut().landed(std::mem::take(&mut round.round));
         }
         failures
     }

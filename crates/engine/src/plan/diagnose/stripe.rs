@@ -135,7 +135,7 @@ impl<'a> StripeRow<'a> {
         })
     }
 
-    /// The sums of the equations that remain without `out`; `None` when none remains.
+    /// The sums of the equations that remain without the `unusable` blocks; `None` when none remains.
     fn syndromes(&self, kernel: &Kernel, unusable: &[usize]) -> Option<SmallVec<[Vec<u8>; 2]>> {
         let one = |weight: &dyn Fn([u8; 2]) -> u8| {
             let weights: Weights = (0..self.evidence.len()).map(|index| weight(self.symbol(index).column())).collect();

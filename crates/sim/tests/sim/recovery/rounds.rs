@@ -3,6 +3,7 @@
 //! Afterwards the array must assemble with all its members, and none of them may be stale.
 
 use super::*;
+use format::superblock::Resync;
 
 /// The superblock's magic number, as stored on a member.
 const MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
@@ -148,4 +149,30 @@ fn a_replacement_and_a_spare_that_were_each_written_alone_belong_to_one_array() 
         }
     }
     assert!(told_alone > 0, "the power never went at these moments");
+}
+
+/// md accepts a member that is one event behind, and resyncs nothing of an array that is clean. So a resync without a member
+/// counts only once that member is stale.
+#[test]
+fn a_resync_without_a_member_is_not_over_while_that_member_is_one_event_behind() {
+    let (mut were_one_behind, mut were_clean) = (0, 0);
+    for (seed, cut) in (0..4).flat_map(|seed| (1..60).map(move |cut| (seed, cut))) {
+        let rounds = Rounds::new(RAID1, seed);
+        let (members, _) = rounds.run(rounds.life.create());
+        rounds.run(rounds.write_first(&members));
+        members.iter().for_each(SimMember::end_of_process);
+        let (present, absent) = members.split_at(members.len() - 1);
+        let resync = async {
+            let array = rounds.assemble(present).await;
+            array.resync(&|_, _| {}).await.expect("two copies are left");
+        };
+        rounds.cut_at(cut, resync, &members);
+        let newest = present.iter().map(superblock).max_by_key(|superblock| superblock.events).expect("there are two");
+        let is_clean = newest.resync == Resync::Clean;
+        let behind = newest.events - events(&absent[0]);
+        were_one_behind += usize::from(behind == 1);
+        were_clean += usize::from(is_clean);
+        assert!(!is_clean || behind > 1, "seed {seed}, cut at {cut}: clean, and the absent member is {behind} behind");
+    }
+    assert!(were_one_behind > 0 && were_clean > 0, "{were_one_behind} times one behind, {were_clean} times clean");
 }
