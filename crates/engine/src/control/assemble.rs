@@ -16,9 +16,8 @@ use crate::control::election::{Election, Offered, catch_up, elect, rescue};
 use crate::control::forced::{Rescue, slots_text};
 use crate::control::inspect::{Found, find_superblock, read_bad_blocks};
 use crate::control::{Control, Origin, forced, logs, lost_roles};
-use crate::core::health::{Health, survives};
-use crate::core::roster::Roster;
-use crate::core::{ArrayInfo, Core};
+use crate::core::health::survives;
+use crate::core::{ArrayInfo, Core, Health, Roster};
 use crate::data::cache::PAGE_BYTES;
 use crate::data::stripe_size::StripeSize;
 use crate::data::{DataOptions, DataPlane};
@@ -26,9 +25,10 @@ use crate::device::checksums::Verify;
 use crate::device::context::DeviceContext;
 use crate::device::{Device, DeviceState};
 use crate::metadata::Metadata;
+use crate::metadata::bitmap::BitmapPolicy;
+use crate::metadata::bitmap::intent::IntentBitmap;
 use crate::metadata::bitmap::load::{LoadContext, load, load_file};
-use crate::metadata::bitmap::{BitmapPolicy, IntentBitmap};
-use crate::metadata::superblocks::{ROUNDS_TO_EJECT, ROUNDS_TO_EJECT_ABSENT, Record, SharedFields};
+use crate::metadata::record::{ROUNDS_TO_EJECT, ROUNDS_TO_EJECT_ABSENT, Record, SharedFields};
 use crate::plan::planner::DATA_CHUNKS_MAX;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
@@ -703,7 +703,7 @@ fn doubtful_from<M: Member>(geometry: &Geometry, resync: Resync, intent: Option<
     }
 }
 
-/// The record to begin with, with the rounds that assembly owes.
+/// The record to begin with, with the rounds that are pending after assembly.
 fn first_record<M: Member>(
     freshest: &Superblock,
     resync: Resync,
@@ -714,7 +714,7 @@ fn first_record<M: Member>(
     has_bitmap: bool,
 ) -> Record {
     let mut record = record(freshest, resync, slots, spares);
-    record.rounds_pending = record.rounds_pending.max(election.owed);
+    record.rounds_pending = record.rounds_pending.max(election.rounds_pending);
     record_taken(&mut record, rescue, election, slots);
     if !has_bitmap && !mutant!("file-not-left-behind") {
         // The array may have been used with a bitmap in a file, which an interrupted round has left one event
@@ -750,12 +750,12 @@ fn record<M: Member>(
     let devices = devices_of(slots, spares);
     let here: Vec<_> = devices.iter().map(|device| device.superblock.borrow().device_number).collect();
     let mut roles = freshest.roles.clone();
-    let mut owed = 0;
+    let mut rounds_pending = 0;
     for (number, role) in roles.iter_mut().enumerate() {
         let is_here = here.iter().any(|device| usize::from(device.0) == number);
         if !is_here && matches!(role, DeviceRole::Active(_)) {
             *role = DeviceRole::Faulty;
-            owed = mutant!("absent-told-alone" => ROUNDS_TO_EJECT, else ROUNDS_TO_EJECT_ABSENT);
+            rounds_pending = mutant!("absent-told-alone" => ROUNDS_TO_EJECT, else ROUNDS_TO_EJECT_ABSENT);
         }
     }
     for spare in spares {
@@ -774,7 +774,7 @@ fn record<M: Member>(
         dirty: false,
         resync,
         roles,
-        rounds_pending: owed,
+        rounds_pending,
         lagging,
         is_flush_pending: !mutant!("found-unflushed"),
         is_force_pending: false,

@@ -8,7 +8,7 @@ use crate::control::forced::{ForceCandidate, Rescue};
 use crate::control::inspect::Found;
 use crate::control::split::Apart;
 use crate::control::{forced, lost_roles, split};
-use crate::metadata::superblocks::ROUNDS_TO_EJECT;
+use crate::metadata::record::ROUNDS_TO_EJECT;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use format::superblock::{DeviceRole, Superblock};
@@ -27,7 +27,7 @@ pub(super) struct Election {
     /// For each candidate: its role, or why it is left out.
     pub(super) seats: Vec<Result<DeviceRole, String>>,
     /// Superblock rounds until every member that wrongly calls itself active is stale.
-    pub(super) owed: u32,
+    pub(super) rounds_pending: u32,
     /// For each candidate: its device number.
     pub(super) numbers: Vec<u16>,
 }
@@ -119,9 +119,9 @@ pub(super) fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refus
         let claims = is_active(&own.own_role()) && !seat.as_ref().is_ok_and(is_active);
         claims.then(|| own.events.saturating_add(ROUNDS_TO_EJECT.into()).saturating_sub(best.events))
     };
-    let owed = offered.iter().zip(&seats).filter_map(left).max().unwrap_or(0);
+    let rounds = offered.iter().zip(&seats).filter_map(left).max().unwrap_or(0);
     let numbers = offered.iter().map(|candidate| candidate.found.superblock.device_number.0).collect();
-    Ok(Election { freshest, seats, owed: owed.try_into().unwrap_or(ROUNDS_TO_EJECT), numbers })
+    Ok(Election { freshest, seats, rounds_pending: rounds.try_into().unwrap_or(ROUNDS_TO_EJECT), numbers })
 }
 
 /// Finds what `--force` can do for the array. With `force`, the members that it takes are seated. Members

@@ -20,11 +20,10 @@
 //! Facts: `update_size` in `drivers/md/md.c`, `raid5_resize`, `raid1_resize` and `raid10_resize`;
 //! `md_bitmap_resize`.
 
-use crate::base::gate::Inside;
-use crate::base::range_lock::RangeGuard;
 use crate::control::Control;
 use crate::control::blocks::check_blocks;
 use crate::core::metadata_lock::MetadataGuard;
+use crate::metadata::Entered;
 use crate::metadata::bitmap::change::{NewBitmap, Planned};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
@@ -64,12 +63,6 @@ pub(crate) struct Plan<M> {
     pub(crate) geometry: Geometry,
 }
 
-/// Keeps all writes out of the array until it is dropped.
-pub(crate) struct Held<'a> {
-    _inside: Inside<'a>,
-    _writes: RangeGuard<'a>,
-}
-
 impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::plan_growth`].
     pub(crate) fn plan_growth(&self, wanted: Option<u64>) -> Result<Option<Growth>, Refusal> {
@@ -79,7 +72,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::end_growth`].
     pub(crate) async fn end_growth(&self) -> Result<bool, ArrayError> {
         let guard = self.metadata.lock().await;
-        let is_uneven = !self.core.info.read_only && self.metadata.record.borrow().lagging.is_some();
+        let is_uneven = !self.core.info.read_only && self.metadata.record().lagging.is_some();
         if is_uneven {
             self.metadata.publish(&guard).await?;
         }
@@ -88,11 +81,10 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// [`crate::Array::grow`].
     pub(crate) async fn grow(&self, growth: Growth) -> Result<(), ArrayError> {
-        let _held = self.hold_writes().await?;
-        let guard = self.metadata.lock().await;
+        let change = self.hold_writes().await?.lock().await;
         let Some(plan) = self.plan(Some(growth.component_bytes())).map_err(as_io_error)? else { return Ok(()) };
         if plan.bitmap.is_some() && !mutant!("growth-with-old-bits") {
-            self.metadata.drop_bitmap(&guard).await.map_err(as_io_error)?;
+            self.metadata.drop_bitmap(&change).await.map_err(as_io_error)?;
         }
         for (device, planned) in &plan.planned {
             let mut superblock = device.superblock.borrow_mut();
@@ -101,11 +93,11 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
             (superblock.data_size, superblock.super_offset) = (planned.data_size, planned.super_offset);
         }
-        self.metadata.publish(&guard).await?;
+        self.metadata.publish(&change).await?;
         if self.core.devices().len() != plan.planned.len() {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not grow"));
         }
-        self.publish_component(&guard, &plan, self.core.resync_offset(self.core.geometry().array_bytes())).await?;
+        self.publish_component(&change, &plan, self.core.resync_offset(self.core.geometry().array_bytes())).await?;
         self.offer_growth(plan.geometry);
         Ok(())
     }
@@ -119,13 +111,14 @@ pub(crate) fn as_io_error(refusal: Refusal) -> ArrayError {
 impl<M: Member, C: Clock> Control<M, C> {
     /// Blocks new writes, waits for those under way, and marks the array clean. Until then no write waits
     /// longer than another write takes. Afterwards the superblocks equal those of a stopped array.
-    pub(crate) async fn hold_writes(&self) -> Result<Held<'_>, ArrayError> {
-        let inside = self.metadata.enter_to_change().map_err(as_io_error)?;
+    /// Writes wait until the result is dropped.
+    pub(crate) async fn hold_writes(&self) -> Result<Entered<'_, M, C>, ArrayError> {
+        let entered = self.metadata.enter_to_change().map_err(as_io_error)?;
         let writes = self.core.locks.exclusive(0..mutant!("growth-amid-writes" => 0, else u64::MAX));
         self.data.coalescer.close_all(); // coalesced writes go out
-        let held = Held { _inside: inside, _writes: writes.await };
+        let entered = entered.quiesce(writes).await;
         self.metadata.flush_and_mark_clean(|| true).await?;
-        Ok(held)
+        Ok(entered)
     }
 
     /// Plans as [`crate::Array::plan_growth`] does.
@@ -182,7 +175,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Checks that the array is clean, complete and in agreement, with no bad blocks and no checksums.
     fn check_state(&self) -> Result<(), Refusal> {
         self.check_at_rest()?;
-        if !self.core.health.agreed.get() || self.metadata.record.borrow().resync != Resync::Clean {
+        if !self.core.health.agreed.get() || self.metadata.record().resync != Resync::Clean {
             return Err(Refusal::new("the array was not stopped cleanly, or is not in agreement")
                 .field("superblock.resync_offset")
                 .advice("`mdspace serve` resyncs it first"));
@@ -280,7 +273,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             let mut superblock = device.superblock.borrow_mut();
             (superblock.component, superblock.resync) = (planned.component, resync);
         }
-        self.metadata.record.borrow_mut().resync = resync;
+        self.metadata.record_mut(guard).resync = resync;
         let agreed = match resync {
             Resync::Clean => u64::MAX,
             Resync::From(sectors) => sectors.bytes(),

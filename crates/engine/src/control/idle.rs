@@ -21,7 +21,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         loop {
             let (before, seen) = (self.core.writers.at_rest(), self.metadata.marked_dirty.seen());
-            let was_dirty = self.metadata.record.borrow().dirty;
+            let was_dirty = self.metadata.record().dirty;
             let is_over = match was_dirty {
                 true => self.core.gate.closes_before(self.core.clock.sleep_until(self.core.clock.now() + delay)).await,
                 // A clean array needs no timer: the next dirty mark wakes this task.

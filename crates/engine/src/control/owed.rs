@@ -32,7 +32,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 return;
             }
             let Some(_inside) = self.core.gate.enter_background() else { return };
-            if self.data.pay().await.is_err() {
+            if self.data.write_owed().await.is_err() {
                 return; // the array takes no more changes
             }
         }

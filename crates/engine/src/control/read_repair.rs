@@ -96,14 +96,13 @@ impl<M: Member, C: Clock> Control<M, C> {
             is_any_corrected |= self.repair_range(slot, &device, range).await?;
         }
         self.core.update_whole();
-        let Some(_inside) = self.core.gate.enter_background() else { return Ok(()) };
+        let Some(entered) = self.metadata.enter_background() else { return Ok(()) };
         let is_news = || is_any_corrected || self.core.devices().iter().any(|device| device.bad.unsaved().is_some());
         if !is_news() {
             return Ok(());
         }
-        let guard = self.metadata.lock().await;
-        self.core.check_not_failed()?;
-        if is_news() { self.metadata.publish(&guard).await } else { Ok(()) }
+        let change = entered.begin().await?;
+        if is_news() { self.metadata.publish(&change).await } else { Ok(()) }
     }
 
     /// Takes a noted range from an active member.
@@ -187,10 +186,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         range: &Range<u64>,
         error: MemberError,
     ) -> Result<(), ArrayError> {
-        let guard = self.metadata.lock().await;
-        self.core.check_not_failed()?;
+        let change = self.metadata.begin().await?;
         if device.is_active() && self.core.survives_without(device) {
-            return self.metadata.eject(&guard, vec![(device.clone(), error)]).await;
+            return self.metadata.eject(&change, vec![(device.clone(), error)]).await;
         }
         device.unread.borrow_mut().add(range.clone());
         Ok(())
@@ -200,10 +198,9 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// for repair: a file would grow, and its holes would be read as data. A member that the array needs
     /// stays, and fails what is asked of it.
     async fn eject_gone(&self, device: &Rc<Device<M>>, error: MemberError) -> Result<(), ArrayError> {
-        let guard = self.metadata.lock().await;
-        self.core.check_not_failed()?;
+        let change = self.metadata.begin().await?;
         if device.is_active() && self.core.survives_without(device) {
-            return self.metadata.eject(&guard, vec![(device.clone(), error)]).await;
+            return self.metadata.eject(&change, vec![(device.clone(), error)]).await;
         }
         Ok(())
     }
@@ -306,13 +303,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         range: &Range<u64>,
         error: &MemberError,
     ) -> Result<(), ArrayError> {
-        let guard = self.metadata.lock().await;
-        self.core.check_not_failed()?;
-        if self.core.others_can_supply(device, range) && self.core.add_bad_blocks(&guard, device, range, error) {
-            return self.metadata.publish(&guard).await;
+        let change = self.metadata.begin().await?;
+        if self.core.others_can_supply(device, range) && self.core.add_bad_blocks(&change, device, range, error) {
+            return self.metadata.publish(&change).await;
         }
         match self.core.survives_without(device) {
-            true => self.metadata.eject(&guard, vec![(device.clone(), error.clone())]).await,
+            true => self.metadata.eject(&change, vec![(device.clone(), error.clone())]).await,
             false => Ok(()),
         }
     }

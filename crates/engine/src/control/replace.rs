@@ -19,9 +19,10 @@
 use crate::base::buffer::Block;
 use crate::control::Control;
 use crate::control::sweep::Target;
+use crate::core::authority::Authority;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::device::{Device, DeviceState};
-use crate::metadata::superblocks::ROUNDS_TO_EJECT;
+use crate::metadata::record::ROUNDS_TO_EJECT;
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
@@ -43,27 +44,26 @@ impl<M: Member, C: Clock> Control<M, C> {
         device_uuid: [u8; 16],
         overwrite: bool,
     ) -> Result<(), Refusal> {
-        let _inside = self.enter_to_join(&new.name)?;
+        let entered = self.enter_to_join(&new.name)?;
         self.replaceable(old)?;
         self.check_unused(&new, overwrite).await?;
-        let guard = self.metadata.lock().await;
+        let change = entered.lock().await;
         let (slot, old) = self.replaceable(old)?;
-        let spare = self.prepare_spare(&guard, new, device_uuid).await?;
-        let begun = self.begin_replacement(&guard, slot, &old, spare).await;
+        let spare = self.prepare_spare(&change, new, device_uuid).await?;
+        let begun = self.begin_replacement(&change, slot, &old, spare).await;
         begun.map_err(|refusal| refusal.after("the new member was written to, and is a spare at most"))
     }
 
     /// [`crate::Array::replace_with_spare`].
     pub(crate) async fn replace_with_spare(&self, old: &str, spare: &str) -> Result<(), Refusal> {
-        let _inside = self.core.gate.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
-        let guard = self.metadata.lock().await;
-        self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
+        let entered = self.metadata.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let change = entered.begin().await.map_err(|error| Refusal::new(error.reason))?;
         let (slot, old) = self.replaceable(old)?;
         let spare = self.core.find(spare)?;
         if spare.state.get() != DeviceState::Spare {
             return Err(Refusal::new("not a spare").of(&spare.name).advice("`mdspace status` shows what it is"));
         }
-        self.begin_replacement(&guard, slot, &old, spare).await
+        self.begin_replacement(&change, slot, &old, spare).await
     }
 }
 
@@ -112,7 +112,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             usize::from(superblock.device_number.0)
         };
         self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &spare));
-        self.metadata.record.borrow_mut().set_role(number, DeviceRole::Active(slot));
+        self.metadata.record_mut(guard).set_role(number, DeviceRole::Active(slot));
         old.successor.replace(Some(spare.clone()));
         let published = self.metadata.publish(guard).await;
         self.sweeps.changed.raise();
@@ -232,7 +232,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         successor.is_superblock_stale.set(true);
         old.is_leaving.set(true);
         {
-            let mut record = self.metadata.record.borrow_mut();
+            let mut record = self.metadata.record_mut(guard);
             record.set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
             record.rounds_pending = record.rounds_pending.max(ROUNDS_TO_EJECT);
         }

@@ -314,7 +314,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             state: state(self, in_sync < self.core.geometry().slots()),
             broken: self.core.health.failed.borrow().clone(),
             read_only: self.core.info.read_only,
-            events: self.metadata.record.borrow().events,
+            events: self.metadata.record().events,
             in_agreement: self.core.health.agreed.get(),
             sync_action: self.sweeps.action(),
             sweep: self.sweep_status(),
@@ -384,7 +384,7 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
 }
 
 fn state<M: Member, C: Clock>(array: &Control<M, C>, degraded: bool) -> String {
-    let record = array.metadata.record.borrow();
+    let record = array.metadata.record();
     let is_clean = !record.dirty && record.resync == Resync::Clean;
     let word = match &*array.core.health.failed.borrow() {
         Some(_) => "broken",

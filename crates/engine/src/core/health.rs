@@ -4,9 +4,9 @@
 //! This file decides and records; it performs no I/O.
 
 use crate::base::range_set::Ranges;
-use crate::core::Core;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::core::roster::in_slot;
+use crate::core::state::Core;
 use crate::device::{Device, DeviceState};
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
@@ -14,28 +14,8 @@ use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::{Member, MemberError, Operation};
 use format::geometry::Geometry;
 use format::units::{ComponentByte, Slot};
-use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
-
-/// The health of an array.
-pub(crate) struct Health {
-    /// Every slot holds a device that is current everywhere, has no bad blocks and answers.
-    whole: Cell<bool>,
-    /// Parity and copies agree everywhere.
-    pub(crate) agreed: Cell<bool>,
-    /// Parity and copies agree below this byte of the array: how far a resync has come.
-    pub(crate) agreed_below: Cell<u64>,
-    /// Why the array takes no more writes. Set once more members have failed than redundancy covers.
-    pub(crate) failed: RefCell<Option<String>>,
-}
-
-impl Health {
-    pub(crate) fn new(whole: bool, agreed: bool, agreed_below: u64) -> Self {
-        let (whole, agreed) = (Cell::new(whole), Cell::new(agreed));
-        Self { whole, agreed, agreed_below: Cell::new(agreed_below), failed: RefCell::default() }
-    }
-}
 
 /// Whether all data is available without the slots for which `missing` is true.
 pub(crate) fn survives(geometry: &Geometry, missing: &dyn Fn(format::units::Slot) -> bool) -> bool {

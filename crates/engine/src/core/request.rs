@@ -3,45 +3,16 @@
 //! This file performs no I/O.
 
 use crate::base::gate::Inside;
-use crate::core::Core;
 use crate::core::roster::in_slot;
+use crate::core::state::Core;
 use crate::device::Device;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
 use format::geometry::Geometry;
 use format::units::ArrayByte;
-use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
-
-/// Counts of the writes since the array was assembled.
-#[derive(Default)]
-pub(crate) struct WriteCounter {
-    begun: Cell<u64>,
-    ended: Cell<u64>,
-}
-
-/// A write that is under way, from its acceptance to its end.
-pub(crate) struct ActiveWrite<'a>(&'a WriteCounter);
-
-impl WriteCounter {
-    pub(crate) fn begin(&self) -> ActiveWrite<'_> {
-        self.begun.set(self.begun.get() + 1);
-        ActiveWrite(self)
-    }
-
-    /// How many writes have begun, if none is under way.
-    pub(crate) fn at_rest(&self) -> Option<u64> {
-        (self.begun.get() == self.ended.get()).then(|| self.begun.get())
-    }
-}
-
-impl Drop for ActiveWrite<'_> {
-    fn drop(&mut self) {
-        self.0.ended.set(self.0.ended.get() + 1);
-    }
-}
 
 /// Fails the array when it is dropped without [`ChangeGuard::end`]. Then a change was abandoned: a stripe may be half
 /// written, or a mark half made.

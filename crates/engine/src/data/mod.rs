@@ -6,11 +6,11 @@
 pub(crate) mod cache;
 pub(crate) mod cached_stripes;
 pub(crate) mod coalesce;
-pub(crate) mod debts;
 pub(crate) mod fast_path;
 pub(crate) mod full_stripe;
 pub(crate) mod in_place;
 pub(crate) mod mirror;
+pub(crate) mod owed;
 pub(crate) mod parity;
 pub(crate) mod read_ahead;
 pub(crate) mod rebuild;

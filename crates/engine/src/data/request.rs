@@ -247,7 +247,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             self.write_out_all().await?;
         }
         self.flush_members().await?;
-        self.check_dirty_is_paid().await?;
+        self.check_dirty_is_not_owed().await?;
         self.check_nothing_lost()
     }
 }

@@ -10,6 +10,7 @@
 use crate::control::Control;
 use crate::control::sweep::copies::array_range;
 use crate::control::sweep::{Ending, Purpose, SweepRange, Tally, Target};
+use crate::core::authority::Authority;
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
@@ -168,12 +169,11 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// After a recovery: makes the members current, and writes that to the superblocks.
     async fn record_recovery(&self) -> Result<(), ArrayError> {
-        let Some(_inside) = self.core.gate.enter_background() else { return Ok(()) };
+        let Some(entered) = self.metadata.enter_background() else { return Ok(()) };
         if !mutant!("recovery-unflushed") {
             self.metadata.flush_devices().await?;
         }
-        let guard = self.metadata.lock().await;
-        self.core.check_not_failed()?;
+        let change = entered.begin().await?;
         let is_done = |target: &Target<M>| current(&target.device) >= Some(self.core.component_bytes());
         let done = self.targets().into_iter().filter(is_done);
         let (successors, recovered): (Vec<_>, Vec<_>) = done.partition(Target::is_successor);
@@ -187,10 +187,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         self.core.update_whole();
         match successors.is_empty() {
-            true => self.metadata.publish(&guard).await,
+            true => self.metadata.publish(&change).await,
             false => {
                 self.complete_replacements(
-                    &guard,
+                    &change,
                     successors.into_iter().map(|target| (target.slot, target.device)).collect(),
                 )
                 .await
@@ -209,8 +209,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if !mutant!("checkpoint-unflushed") {
             self.metadata.flush_devices().await?;
         }
-        let guard = self.metadata.lock().await;
-        self.core.check_not_failed()?;
+        let change = self.metadata.begin().await?;
         let mut is_news = false;
         for (device, reached) in reached {
             let sectors = reached.filter(|_| current(&device).is_some()).map(|reached| Sectors(reached / SECTOR_BYTES));
@@ -219,14 +218,14 @@ impl<M: Member, C: Clock> Control<M, C> {
             superblock.recovery_offset = sectors;
         }
         {
-            let mut record = self.metadata.record.borrow_mut();
+            let mut record = self.metadata.record_mut(&change);
             let resync = self.core.resync_offset(agreed_below);
             if !record.dirty && !self.core.health.agreed.get() && record.resync != resync {
                 record.resync = resync;
                 is_news = true;
             }
         }
-        if is_news { self.metadata.publish(&guard).await } else { Ok(()) }
+        if is_news { self.metadata.publish(&change).await } else { Ok(()) }
     }
 }
 

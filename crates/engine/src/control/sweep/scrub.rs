@@ -14,6 +14,7 @@ use crate::base::notify::Seen;
 use crate::control::Control;
 use crate::control::sweep::findings::{FINDINGS_LISTED_MAX, Findings, ScrubAction, ScrubReport, ScrubState};
 use crate::control::sweep::{Ending, Purpose, SweepRange, SweepStatus, UnderWay};
+use crate::core::authority::Authority;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::Member;

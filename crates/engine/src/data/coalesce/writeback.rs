@@ -11,7 +11,7 @@
 //! * The memory for dirty data is bounded, apart from requests that are just being answered. A write beyond the bound
 //!   waits until the oldest data is written.
 //! * What a member has no room for is owed ([`crate::control::owed`]), and can be read. A flush fails until it is
-//!   paid.
+//!   written.
 //! * Data that cannot be written for another reason is lost. Reads of it and flushes fail until it is written again,
 //!   as the members still hold what was there before. All else goes on.
 
@@ -49,7 +49,7 @@ pub(super) struct DirtySet {
     bytes: Cell<u64>,
     /// Ranges that were answered and could not be written.
     lost: RefCell<Ranges>,
-    /// Members had no room for some of the data, and have not paid it since ([`crate::control::owed`]).
+    /// Members had no room for some of the data, and have not taken it since ([`crate::control::owed`]).
     is_owed: Cell<bool>,
     task_waker: RefCell<Option<Waker>>,
 }
@@ -225,11 +225,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Fails while members owe data that was answered from memory: it is not durable.
-    pub(crate) async fn check_dirty_is_paid(&self) -> Result<(), ArrayError> {
+    pub(crate) async fn check_dirty_is_not_owed(&self) -> Result<(), ArrayError> {
         if !self.coalescer.dirty.is_owed.get() || mutant!("owed-is-flushed") {
             return Ok(());
         }
-        self.pay().await?;
+        self.write_owed().await?;
         if self.core.owes_any() {
             return Err(self.core.no_room());
         }

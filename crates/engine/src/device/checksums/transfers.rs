@@ -69,7 +69,7 @@ impl<M: Member> Device<M> {
 
     /// Whether checksums were filled in under a superblock that the kernel wrote. The header cannot name such a
     /// superblock, because the kernel may write more data under the same one.
-    pub(crate) fn owes_a_superblock(&self) -> bool {
+    pub(crate) fn lacks_a_superblock(&self) -> bool {
         let is_the_kernels = self.superblock.borrow().updated.micros == 0;
         is_the_kernels && self.checksums.get().is_some_and(Checksums::has_unannounced_changes)
     }

@@ -5,7 +5,8 @@
 
 use crate::base::buffer::Pool;
 use crate::device::Device;
-use crate::metadata::bitmap::{BitmapPolicy, Home, IntentBitmap};
+use crate::metadata::bitmap::intent::{Home, IntentBitmap};
+use crate::metadata::bitmap::policy::BitmapPolicy;
 use crate::seam::bytes::read_bytes;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Candidate, Member};

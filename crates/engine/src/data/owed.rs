@@ -28,7 +28,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if self.core.context.owed_changed.is_untouched() || self.core.owed_cost() <= OWED_MAX {
             return Ok(());
         }
-        Box::pin(self.pay()).await?;
+        Box::pin(self.write_owed()).await?;
         if self.core.owed_cost() > OWED_MAX { Err(self.core.no_room()) } else { Ok(()) }
     }
 
@@ -36,14 +36,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ///
     /// # Errors
     /// When a member failed in another way, and the array cannot do without it.
-    pub(crate) async fn pay(&self) -> Result<(), ArrayError> {
+    pub(crate) async fn write_owed(&self) -> Result<(), ArrayError> {
         for slot in (0..self.core.geometry().slots()).map(Slot) {
             let Some(device) = self.core.device(slot) else { continue };
             let mut at = 0;
             while let Some(part) = device.owed.next(at) {
-                let part = self.part_to_pay(slot, part);
+                let part = self.owed_part(slot, part);
                 at = part.end;
-                match self.pay_part(slot, &device, &part).await {
+                match self.write_owed_part(slot, &device, &part).await {
                     Err(error) if error.kind == MemberErrorKind::NoSpace => break,
                     Err(error) => self.authority.record_failure(&device, &error).await?,
                     Ok(()) => {}
@@ -54,7 +54,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// The front of a part, as much as one lock covers.
-    pub(crate) fn part_to_pay(&self, slot: Slot, part: Range<u64>) -> Range<u64> {
+    pub(crate) fn owed_part(&self, slot: Slot, part: Range<u64>) -> Range<u64> {
         let bytes = match self.core.geometry() {
             Geometry::Parity(parity) => parity.chunk_bytes() - part.start % parity.chunk_bytes(),
             Geometry::Mapping(mapping) => match mapping.held(slot, ComponentByte(part.start)) {
@@ -77,7 +77,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Writes what a member owes of one part.
-    pub(crate) async fn pay_part(
+    pub(crate) async fn write_owed_part(
         &self,
         slot: Slot,
         device: &Rc<Device<M>>,
