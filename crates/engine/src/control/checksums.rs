@@ -3,7 +3,7 @@
 //! The checksums of one member, and their format on disk, are in [`crate::device::checksums`].
 
 use crate::base::join::join_all;
-use crate::control::Control;
+use crate::control::state::Control;
 use crate::core::authority::Authority;
 use crate::device::Device;
 use crate::device::checksums::{ChecksumMemory, Checksums, Closing, Verify};

@@ -12,8 +12,8 @@
 //! Facts: `raid1_reshape` in `drivers/md/raid1.c`; `super_1_validate` for the slots by the members' own
 //! superblocks.
 
-use crate::control::Control;
 use crate::control::grow::as_io_error;
+use crate::control::state::Control;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;

@@ -4,6 +4,7 @@
 //!
 //! Facts: `drivers/md/md.c` (`super_1_validate`, `analyze_sbs`), mdadm's `Assemble.c`.
 
+use crate::control::difference::difference;
 use crate::control::forced::{ForceCandidate, Rescue};
 use crate::control::inspect::Found;
 use crate::control::split::Apart;
@@ -201,18 +202,4 @@ fn seat_of<M: Member>(candidate: &Offered<M>, best: &Superblock) -> Result<Resul
         DeviceRole::Active(_) if own.own_role() != role => Err("it was about to become active".to_owned()),
         role => Ok(role),
     })
-}
-
-/// The first field that must be equal on all members, and differs between these two.
-pub(crate) fn difference(own: &Superblock, other: &Superblock) -> Option<&'static str> {
-    let same = [
-        ("superblock.ctime", own.created == other.created),
-        ("superblock.level", own.level == other.level),
-        ("superblock.layout", own.layout == other.layout),
-        ("superblock.chunksize", own.chunk == other.chunk),
-        ("superblock.raid_disks", own.raid_disks == other.raid_disks),
-        ("superblock.size", own.component == other.component),
-        ("superblock.version", own.version == other.version),
-    ];
-    same.iter().find(|(_, same)| !same).map(|(field, _)| *field)
 }

@@ -10,7 +10,7 @@
 //! It is pure, and never reads or writes a member. [`crate::metadata::superblocks`] writes the superblocks as
 //! soon as the array is used.
 
-use crate::control::election::difference;
+use crate::control::difference::difference;
 use format::geometry::{Geometry, Level};
 use format::superblock::{DeviceRole, Superblock};
 use format::units::Slot;

@@ -20,8 +20,8 @@
 //! Facts: `update_size` in `drivers/md/md.c`, `raid5_resize`, `raid1_resize` and `raid10_resize`;
 //! `md_bitmap_resize`.
 
-use crate::control::Control;
 use crate::control::blocks::check_blocks;
+use crate::control::state::Control;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::metadata::Entered;
 use crate::metadata::bitmap::change::{NewBitmap, Planned};

@@ -5,7 +5,7 @@
 //!
 //! Facts: md's safe mode (`safemode_delay` in md(4)) and `md_bitmap_daemon_work` in `drivers/md/md-bitmap.c`.
 
-use crate::control::Control;
+use crate::control::state::Control;
 use crate::device::checksums::Closing;
 use crate::metadata::bitmap::clearing::WITHOUT_BITMAP;
 use crate::seam::clock::Clock;

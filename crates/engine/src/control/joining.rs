@@ -12,12 +12,12 @@
 //! Facts: `drivers/md/md.c` (`super_1_validate`, `remove_and_add_spares`), mdadm's `Manage.c` for the checks
 //! before.
 
-use crate::control::Control;
 use crate::control::blocks::check_blocks;
 use crate::control::create::erase_superblocks;
-use crate::control::election::difference;
+use crate::control::difference::difference;
 use crate::control::inspect::{Found, find_claim, find_superblock, read_bad_blocks};
 use crate::control::split::used_without;
+use crate::control::state::Control;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::device::{Device, DeviceState, FormerSlot, place_bytes};
 use crate::metadata::Entered;

@@ -5,7 +5,7 @@
 //! dirty and keeps its bitmap bits, so that a resync repairs those places after a crash. Reads are not its
 //! concern: the device answers them from memory.
 
-use crate::control::Control;
+use crate::control::state::Control;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use std::time::Duration;

@@ -23,7 +23,7 @@
 
 use crate::base::buffer::Block;
 use crate::base::range_lock::RangeGuard;
-use crate::control::Control;
+use crate::control::state::Control;
 use crate::device::{Device, DeviceState, count};
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
@@ -33,24 +33,8 @@ use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
 use format::geometry::Geometry;
 use format::units::{ComponentByte, MemberByte, SECTOR_BYTES, Slot};
-use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
-
-/// The default of md's `max_corr_read_errors`.
-const READ_ERRORS_MAX: u32 = 20;
-
-/// Settings of read repair.
-pub(crate) struct ReadRepair {
-    /// md's `max_corr_read_errors`.
-    read_errors_max: Cell<u32>,
-}
-
-impl Default for ReadRepair {
-    fn default() -> Self {
-        Self { read_errors_max: Cell::new(READ_ERRORS_MAX) }
-    }
-}
 
 /// The result of the repair of one range.
 enum RepairResult {

@@ -17,8 +17,8 @@
 //! Facts: md(4), `drivers/md/md.c` (`super_1_sync`), `raid5.c` (`raid5_spare_active`, `raid5_remove_disk`).
 
 use crate::base::buffer::Block;
-use crate::control::Control;
-use crate::control::sweep::Target;
+use crate::control::state::Control;
+use crate::control::sweep::purpose::Target;
 use crate::core::authority::Authority;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::device::{Device, DeviceState};

@@ -9,8 +9,8 @@
 //!
 //! Facts: `update_size` in `drivers/md/md.c`, `raid5_resize`, `raid1_resize` and `raid10_resize`.
 
-use crate::control::Control;
 use crate::control::grow::{Growth, Plan, as_io_error};
+use crate::control::state::Control;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::Member;

@@ -2,7 +2,7 @@
 //!
 //! An array that failed stays marked dirty. Writes lost in writeback are reported, never hidden.
 
-use crate::control::Control;
+use crate::control::state::Control;
 use crate::device::checksums::Closing;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;

@@ -14,13 +14,14 @@
 
 use crate::base::buffer::Block;
 use crate::base::range_lock::RangeGuard;
-use crate::control::Control;
-use crate::control::sweep::Tally;
+use crate::control::state::Control;
 use crate::control::sweep::findings::{ArrayPart, Finding, FindingVerdict, Findings, MemberPart, Outcome, ScrubAction};
-use crate::control::sweep::repair::Fix;
+use crate::control::sweep::purpose::Tally;
+use crate::control::sweep::rows::{Comparison, Row, Suspect};
 use crate::control::sweep::scrub::COPIES_UNIT_BYTES;
 use crate::data::rebuild::{by_stripe, exponents, roles, slot_of};
 use crate::data::runs::{OnReadError, Run, Runs, merged};
+use crate::plan::ROW_BYTES;
 use crate::plan::diagnose::{BlockEvidence, Indices, StripeRow, Verdict, judge_copies, truth};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
@@ -30,48 +31,14 @@ use format::units::{ArrayByte, ComponentByte, SECTOR_BYTES, Slot};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Bytes of each member that are judged at a time.
-pub(super) const ROW_BYTES: u64 = 4096;
-
 /// Bytes compared at a time in the common case: they fit the processor's cache.
 const PART_BYTES: u64 = 64 << 10;
 
 /// Sizes of the parts in which a failed transfer is read again.
 const RETRY_BYTES: [u64; 2] = [64 << 10, ROW_BYTES];
 
-/// Bytes of several members that belong together: at most [`ROW_BYTES`] of each.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Row {
-    /// Its stripe, at levels with parity.
-    pub(super) stripe: Option<Stripe>,
-    /// Its first position.
-    pub(super) at: u64,
-    pub(super) bytes: u64,
-    /// Slot and component byte of each witness: data, P, Q in order; or the copies.
-    pub(super) places: SmallVec<[(Slot, u64); 8]>,
-}
-
-/// A row with a mismatch or a failed read.
-pub(super) struct Suspect {
-    pub(super) row: Row,
-    pub(super) verdict: Verdict,
-    /// Which of its members were present.
-    pub(super) present: SmallVec<[bool; 8]>,
-    /// The writes that would correct it.
-    pub(super) fixes: Vec<Fix>,
-}
-
 /// Reconstructs a block of a row, by its index, from the blocks that are not listed as wrong.
 type Solved<'a> = dyn Fn(usize, &[usize]) -> Option<Vec<u8>> + 'a;
-
-/// The result of comparing a window.
-#[derive(Default)]
-pub(super) struct Comparison {
-    pub(super) suspects: Vec<Suspect>,
-    pub(super) mismatch_cnt: u64,
-    /// Blocks that all members gave and agree on: slot, component byte and contents.
-    pub(super) sound: Vec<(Slot, u64, Block)>,
-}
 
 impl<M: Member, C: Clock> Control<M, C> {
     /// Compares a window of positions, and repairs what the scrub's action repairs.

@@ -8,8 +8,8 @@
 //! Facts: `raid1_sync_request` in `raid1.c`, `raid10_sync_request` in `raid10.c`.
 
 use crate::base::buffer::Block;
-use crate::control::Control;
-use crate::control::sweep::{Tally, Target};
+use crate::control::state::Control;
+use crate::control::sweep::purpose::{Tally, Target};
 use crate::data::runs::{Run, Runs, merged};
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;

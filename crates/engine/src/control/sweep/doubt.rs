@@ -10,9 +10,9 @@
 
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
-use crate::control::Control;
-use crate::control::sweep::check::ROW_BYTES;
+use crate::control::state::Control;
 use crate::data::rebuild::{by_stripe, roles, slot_of};
+use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use crate::seam::observe::Why;

@@ -7,9 +7,9 @@
 //!
 //! Facts: `md_do_sync` and `super_1_sync` in `drivers/md/md.c`.
 
-use crate::control::Control;
+use crate::control::state::Control;
 use crate::control::sweep::copies::array_range;
-use crate::control::sweep::{Ending, Purpose, SweepRange, Tally, Target};
+use crate::control::sweep::purpose::{Ending, Purpose, SweepRange, Tally, Target};
 use crate::core::authority::Authority;
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;

@@ -6,27 +6,16 @@
 //!
 //! Facts: md's choice is that of `raid5.c` (`handle_parity_checks5`) and `raid1.c` (`process_checks`).
 
-use crate::base::buffer::Block;
-use crate::control::Control;
-use crate::control::sweep::check::{Row, Suspect};
+use crate::control::state::Control;
 use crate::control::sweep::findings::{Findings, Outcome, ScrubAction};
+use crate::control::sweep::rows::{Fix, Row, Suspect};
 use crate::data::runs::Run;
 use crate::plan::diagnose::{BlockEvidence, StripeRow, Verdict, truth};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
 use format::geometry::Geometry;
-use format::units::Slot;
 use std::ops::Range;
-
-/// A block to be rewritten.
-#[derive(Clone)]
-pub(super) struct Fix {
-    slot: Slot,
-    /// Component byte.
-    at: u64,
-    block: Block,
-}
 
 impl<M: Member, C: Clock> Control<M, C> {
     /// Repairs rows as far as `action` allows, and adds the outcome of each to the findings.

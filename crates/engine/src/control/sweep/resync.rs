@@ -5,8 +5,8 @@
 //!
 //! Facts: `drivers/md/md.c` (`md_do_sync`).
 
-use crate::control::Control;
-use crate::control::sweep::{Ending, Purpose, SweepRange, Tally};
+use crate::control::state::Control;
+use crate::control::sweep::purpose::{Ending, Purpose, SweepRange, Tally};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;

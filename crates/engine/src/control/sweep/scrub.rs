@@ -10,10 +10,10 @@
 //!
 //! Facts: `sync_action` in md(4); `action_store` in `drivers/md/md.c`.
 
-use crate::base::notify::Seen;
-use crate::control::Control;
+use crate::control::state::Control;
 use crate::control::sweep::findings::{FINDINGS_LISTED_MAX, Findings, ScrubAction, ScrubReport, ScrubState};
-use crate::control::sweep::{Ending, Purpose, SweepRange, SweepStatus, UnderWay};
+use crate::control::sweep::purpose::{Ending, Purpose, SweepRange};
+use crate::control::sweep::state::{Scrub, SweepStatus, Sweeps, UnderWay};
 use crate::core::authority::Authority;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
@@ -32,13 +32,6 @@ pub struct ScrubRequest {
     pub action: ScrubAction,
     /// The array bytes to cover, widened to whole stripes; all when `None`.
     pub range: Option<Range<u64>>,
-}
-
-/// A scrub, and the state in which it last went on.
-pub(crate) struct Scrub {
-    report: ScrubReport,
-    /// The state of `Sweeps::changed` when it last went on.
-    seen: Option<Seen>,
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
@@ -176,7 +169,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 }
 
-impl super::Sweeps {
+impl Sweeps {
     /// The status of a paused scrub.
     pub(crate) fn paused(&self) -> Option<SweepStatus> {
         let scrub = self.scrub.borrow();

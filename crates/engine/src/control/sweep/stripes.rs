@@ -8,8 +8,8 @@
 //! Facts: `drivers/md/raid5.c` (`handle_parity_checks5`, `handle_parity_checks6`).
 
 use crate::base::buffer::Block;
-use crate::control::Control;
-use crate::control::sweep::{Tally, Target};
+use crate::control::state::Control;
+use crate::control::sweep::purpose::{Tally, Target};
 use crate::data::rebuild::{Slices, by_stripe, exponents, slot_of};
 use crate::data::runs::{Run, Runs};
 use crate::plan::ROW_BYTES;

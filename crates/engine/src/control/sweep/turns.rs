@@ -4,11 +4,13 @@
 //! figures, the sweep stands still for an eighth of the time, which shows what requests get alone. It is pure: the caller
 //! passes the time and the times of the requests.
 
-use super::throttle::POLL_INTERVAL;
-use super::yielding::Yielding;
 use crate::base::served::Served;
+use crate::control::sweep::yielding::Yielding;
 use crate::seam::clock::Moment;
 use std::time::Duration;
+
+/// The interval at which a waiting window checks the load.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How long the sweep stands still: the maximum, and the minimum after so many requests.
 const STILL_MAX: Duration = Duration::from_millis(250);

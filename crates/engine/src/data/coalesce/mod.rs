@@ -30,6 +30,7 @@ mod writeback;
 use crate::base::buffer::Block;
 use crate::base::range_lock::OwnedLock;
 use crate::base::write_set::{WriteExtent, WriteSet};
+use crate::base::yield_now::yield_now;
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::request::Durability;
@@ -40,7 +41,7 @@ use format::geometry::{Geometry, Parity};
 use futures_util::future::{Either, select};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -438,19 +439,6 @@ fn front_bytes(rest: &WriteExtent, stripe_bytes: u64) -> u64 {
         return bytes / stripe_bytes * stripe_bytes;
     }
     bytes.min(stripe_bytes - rest.at % stripe_bytes)
-}
-
-/// Lets all other tasks that are ready run first.
-pub(super) async fn yield_now() {
-    let mut has_yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut has_yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// A stripe write's task, from its start to its end.

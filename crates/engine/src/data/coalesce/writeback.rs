@@ -18,6 +18,7 @@
 use crate::base::buffer::Buffer;
 use crate::base::range_set::Ranges;
 use crate::base::write_set::WriteExtent;
+use crate::base::yield_now::yield_now;
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::coalesce::stripe_write::{RequestId, StripeWrite};
@@ -269,7 +270,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             // This request does not report the failure of another. Flushes and reads of that range do.
             let _ = self.coalescer.dirty_is_written(1).await;
             // The writeback task releases the stripe write when it runs next.
-            super::yield_now().await;
+            yield_now().await;
         }
     }
 
