@@ -193,11 +193,13 @@ struct Progress {
     throttle: RefCell<Throttle>,
     /// Raised when a window ends, for the throttle.
     ended: Signal,
+    under_way: Rc<Cell<UnderWay>>,
 }
 
 impl Progress {
-    fn from(position: u64, throttle: Throttle) -> Self {
+    fn from(position: u64, throttle: Throttle, under_way: Rc<Cell<UnderWay>>) -> Self {
         Self {
+            under_way,
             position: Cell::new(position),
             is_over: Cell::new(false),
             moved: Signal::default(),
@@ -205,6 +207,11 @@ impl Progress {
             throttle: RefCell::new(throttle),
             ended: Signal::default(),
         }
+    }
+
+    /// Shows what the throttle waits for.
+    fn note_held(&self) {
+        self.under_way.set(UnderWay { held_by: self.throttle.borrow().held_by(), ..self.under_way.get() });
     }
 
     fn is_clear(&self) -> bool {
@@ -223,7 +230,9 @@ pub(crate) struct Sweeps {
     transfers: Cell<SweepTransfers>,
     /// No sweep runs while this is set.
     frozen: Cell<bool>,
-    under_way: Cell<Option<UnderWay>>,
+    /// The sweeps in progress, in the order in which they began. [`crate::Array::keep_whole`] runs one at a time, but a
+    /// caller may run another beside it.
+    under_way: RefCell<Vec<Rc<Cell<UnderWay>>>>,
     /// Why the last sweep failed.
     failure: RefCell<Option<String>>,
     /// Raised when there may be new work.
@@ -273,7 +282,7 @@ pub struct SweepStatus {
 impl Sweeps {
     /// Progress of the sweep under way at `now`.
     pub(crate) fn status(&self, now: Moment) -> Option<SweepStatus> {
-        let UnderWay { purpose, start, position, end, since, held_by, .. } = self.under_way.get()?;
+        let UnderWay { purpose, start, position, end, since, held_by, .. } = self.newest()?;
         let (done, total) = (position - start, end - start);
         let seconds = now.since(since.1).as_secs_f64();
         let rate = if seconds > 0.0 { (position - since.0) as f64 / seconds } else { 0.0 };
@@ -291,7 +300,7 @@ impl Sweeps {
 
     /// md's `sync_action`.
     pub(crate) fn action(&self) -> &'static str {
-        match self.under_way.get() {
+        match self.newest() {
             Some(sweep) => sweep.purpose.action(),
             None if self.frozen.get() => "frozen",
             None => "idle",
@@ -299,7 +308,7 @@ impl Sweeps {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.under_way.get().is_none()
+        self.under_way.borrow().is_empty()
     }
 
     /// Why the last sweep failed; cleared by the next one.
@@ -307,36 +316,42 @@ impl Sweeps {
         self.failure.borrow().clone()
     }
 
-    fn note_held(&self, held_by: Option<HeldBy>) {
-        self.under_way.set(self.under_way.get().map(|sweep| UnderWay { held_by, ..sweep }));
+    /// The sweep in progress that began last.
+    fn newest(&self) -> Option<UnderWay> {
+        self.under_way.borrow().last().map(|sweep| sweep.get())
     }
 
     fn begin(&self, purpose: Purpose, sweep_range: SweepRange, now: Moment) -> Sweeping<'_> {
         let point = (sweep_range.from, now);
         let SweepRange { start, from: position, end, .. } = sweep_range;
-        self.under_way.set(Some(UnderWay { purpose, start, position, end, since: point, mark: point, held_by: None }));
-        Sweeping(self)
+        let sweep = UnderWay { purpose, start, position, end, since: point, mark: point, held_by: None };
+        let sweep = Rc::new(Cell::new(sweep));
+        self.under_way.borrow_mut().push(sweep.clone());
+        Sweeping { sweeps: self, sweep }
     }
 }
 
-/// Marks a sweep as under way until it is dropped.
-struct Sweeping<'a>(&'a Sweeps);
+/// Marks a sweep as in progress until it is dropped.
+struct Sweeping<'a> {
+    sweeps: &'a Sweeps,
+    sweep: Rc<Cell<UnderWay>>,
+}
 
 impl Sweeping<'_> {
     fn advance(&self, position: u64, now: Moment) {
-        let Some(mut sweep) = self.0.under_way.get() else { return };
+        let mut sweep = self.sweep.get();
         sweep.position = position;
         if now.since(sweep.mark.1) >= RATE_INTERVAL {
             sweep.since = std::mem::replace(&mut sweep.mark, (position, now));
         }
-        self.0.under_way.set(Some(sweep));
+        self.sweep.set(sweep);
     }
 }
 
 impl Drop for Sweeping<'_> {
     fn drop(&mut self) {
-        self.0.under_way.set(None);
-        self.0.scrub_changed.raise(); // at a stop, `watch_scrub` waits until no sweep is under way
+        self.sweeps.under_way.borrow_mut().retain(|sweep| !Rc::ptr_eq(sweep, &self.sweep));
+        self.sweeps.scrub_changed.raise(); // at a stop, `watch_scrub` waits until no sweep is under way
     }
 }
 
@@ -362,7 +377,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.sweeps.failure.take();
         let sweeping = self.sweeps.begin(purpose, sweep_range, self.core.clock.now());
         self.log_begin(purpose, sweep_range);
-        let reached = Progress::from(sweep_range.from, self.throttle(purpose, sweep_range));
+        let reached = Progress::from(sweep_range.from, self.throttle(purpose, sweep_range), sweeping.sweep.clone());
         let _timed = reached.throttle.borrow().takes_turns().then(|| self.time_requests());
         let report = |position| {
             sweeping.advance(position, self.core.clock.now());
@@ -518,7 +533,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
             let (seen, now) = (reached.ended.seen(), self.core.clock.now());
             let wait = reached.throttle.borrow_mut().wait(now, self.core.gate.load(), &mut self.core.gate.served());
-            self.sweeps.note_held(reached.throttle.borrow().held_by());
+            reached.note_held();
             let Some(wait) = wait else { return true };
             let (sleep, ended) =
                 (pin!(self.core.clock.sleep_until(now + wait)), pin!(reached.ended.changed_since(seen)));
