@@ -90,7 +90,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         };
         let intent = match bitmap {
             _ if options.read_only => None,
-            Some(file) => Some(load_file(&circumstances, file, &pool).await?),
+            Some(file) => Some(load_file(&circumstances, file, &slots, &spares, &pool).await?),
             None => load(&circumstances, &slots, &spares, &pool).await?,
         };
         let forced = !agreed && !options.read_only && {

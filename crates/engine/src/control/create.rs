@@ -322,12 +322,26 @@ fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], plans: &[MemberPlan<
     check_blocks(&geometry, largest_block(plans.iter().map(|plan| plan.member)), parties, true)
 }
 
-/// Erases superblocks of another array, of any version: they must not outlive its data.
+/// Erases superblocks of another array, of any version: they must not outlive its data. A place without a valid
+/// superblock may lie in that data, so it is overwritten last: a failure on the way leaves no superblock that vouches
+/// for overwritten data.
 pub(crate) async fn erase_superblocks<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<(), Refusal> {
     let member_bytes = member.limits().bytes;
     let failed = |error| Refusal::member_error(name, &error);
+    let mut doubtful = Vec::new();
     for (version, at) in places(member_bytes) {
         let bytes = place_bytes(at, member_bytes);
+        let found = read_bytes(member, pool, at, bytes as u64).await;
+        match found.map(|place| decode(version, at, &place, member_bytes)) {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(_))) => write_bytes(member, pool, at, &vec![0; bytes]).await.map_err(failed)?,
+            Ok(Err(_)) | Err(_) => doubtful.push((version, at, bytes)),
+        }
+    }
+    if !doubtful.is_empty() {
+        member.flush().await.map_err(failed)?;
+    }
+    for (version, at, bytes) in doubtful {
         let place = match read_bytes(member, pool, at, bytes as u64).await {
             Ok(place) => place,
             Err(_) => rewritten(name, member, pool, at, bytes).await?,

@@ -8,6 +8,7 @@ use crate::base::yield_now::yield_now;
 use crate::control::state::Control;
 use crate::control::sweep::findings::Findings;
 use crate::control::sweep::purpose::{Ending, Purpose, SweepRange, Tally, Target};
+use crate::control::sweep::state::UnderWay;
 use crate::control::sweep::throttle::Throttle;
 use crate::control::sweep::transfers::SweepTransfers;
 use crate::seam::clock::{Clock, Moment};
@@ -19,6 +20,7 @@ use futures_util::{Stream, StreamExt, stream};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::pin::pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// The longest time between checkpoints.
@@ -39,11 +41,13 @@ struct Progress {
     throttle: RefCell<Throttle>,
     /// Raised when a window ends, for the throttle.
     ended: Signal,
+    under_way: Rc<Cell<UnderWay>>,
 }
 
 impl Progress {
-    fn from(position: u64, throttle: Throttle) -> Self {
+    fn from(position: u64, throttle: Throttle, under_way: Rc<Cell<UnderWay>>) -> Self {
         Self {
+            under_way,
             position: Cell::new(position),
             is_over: Cell::new(false),
             moved: Signal::default(),
@@ -51,6 +55,11 @@ impl Progress {
             throttle: RefCell::new(throttle),
             ended: Signal::default(),
         }
+    }
+
+    /// Shows what the throttle waits for.
+    fn note_held(&self) {
+        self.under_way.set(UnderWay { held_by: self.throttle.borrow().held_by(), ..self.under_way.get() });
     }
 
     fn is_clear(&self) -> bool {
@@ -87,7 +96,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.sweeps.failure.take();
         let sweeping = self.sweeps.begin(purpose, sweep_range, self.core.clock.now());
         self.log_begin(purpose, sweep_range);
-        let reached = Progress::from(sweep_range.from, self.throttle(purpose, sweep_range));
+        let reached = Progress::from(sweep_range.from, self.throttle(purpose, sweep_range), sweeping.sweep.clone());
         let _timed = reached.throttle.borrow().takes_turns().then(|| self.time_requests());
         let report = |position| {
             sweeping.advance(position, self.core.clock.now());
@@ -243,7 +252,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
             let (seen, now) = (reached.ended.seen(), self.core.clock.now());
             let wait = reached.throttle.borrow_mut().wait(now, self.core.gate.load(), &mut self.core.gate.served());
-            self.sweeps.note_held(reached.throttle.borrow().held_by());
+            reached.note_held();
             let Some(wait) = wait else { return true };
             let (sleep, ended) =
                 (pin!(self.core.clock.sleep_until(now + wait)), pin!(reached.ended.changed_since(seen)));

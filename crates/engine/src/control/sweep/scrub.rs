@@ -19,7 +19,9 @@ use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::Member;
 use crate::seam::report::{LOG_TARGET, MemberChange};
+use std::cell::Cell;
 use std::ops::Range;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// The unit of md's count for copies: what it compares at a time.
@@ -210,7 +212,8 @@ impl Sweeps {
     }
 
     fn is_scrubbing(&self) -> bool {
-        matches!(self.under_way.get(), Some(UnderWay { purpose: Purpose::Check | Purpose::Repair, .. }))
+        let is_scrub = |sweep: &Rc<Cell<UnderWay>>| matches!(sweep.get().purpose, Purpose::Check | Purpose::Repair);
+        self.under_way.borrow().iter().any(is_scrub)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::control::sweep::throttle::{HeldBy, SyncSpeed};
 use crate::control::sweep::transfers::SweepTransfers;
 use crate::seam::clock::Moment;
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// The shortest time over which a sweep's rate is measured.
@@ -21,7 +22,9 @@ pub(crate) struct Sweeps {
     pub(super) transfers: Cell<SweepTransfers>,
     /// No sweep runs while this is set.
     pub(super) frozen: Cell<bool>,
-    pub(super) under_way: Cell<Option<UnderWay>>,
+    /// The sweeps in progress, in the order in which they began. [`crate::Array::keep_whole`] runs one at a time, but a
+    /// caller may run another beside it.
+    pub(super) under_way: RefCell<Vec<Rc<Cell<UnderWay>>>>,
     /// Why the last sweep failed.
     pub(super) failure: RefCell<Option<String>>,
     /// Raised when there may be new work.
@@ -99,7 +102,7 @@ pub struct SweepStatus {
 impl Sweeps {
     /// Progress of the sweep under way at `now`.
     pub(crate) fn status(&self, now: Moment) -> Option<SweepStatus> {
-        let UnderWay { purpose, start, position, end, since, held_by, .. } = self.under_way.get()?;
+        let UnderWay { purpose, start, position, end, since, held_by, .. } = self.newest()?;
         let (done, total) = (position - start, end - start);
         let seconds = now.since(since.1).as_secs_f64();
         let rate = if seconds > 0.0 { (position - since.0) as f64 / seconds } else { 0.0 };
@@ -117,7 +120,7 @@ impl Sweeps {
 
     /// md's `sync_action`.
     pub(crate) fn action(&self) -> &'static str {
-        match self.under_way.get() {
+        match self.newest() {
             Some(sweep) => sweep.purpose.action(),
             None if self.frozen.get() => "frozen",
             None => "idle",
@@ -125,7 +128,7 @@ impl Sweeps {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.under_way.get().is_none()
+        self.under_way.borrow().is_empty()
     }
 
     /// Why the last sweep failed; cleared by the next one.
@@ -133,35 +136,41 @@ impl Sweeps {
         self.failure.borrow().clone()
     }
 
-    pub(super) fn note_held(&self, held_by: Option<HeldBy>) {
-        self.under_way.set(self.under_way.get().map(|sweep| UnderWay { held_by, ..sweep }));
+    /// The sweep in progress that began last.
+    fn newest(&self) -> Option<UnderWay> {
+        self.under_way.borrow().last().map(|sweep| sweep.get())
     }
 
     pub(super) fn begin(&self, purpose: Purpose, sweep_range: SweepRange, now: Moment) -> Sweeping<'_> {
         let point = (sweep_range.from, now);
         let SweepRange { start, from: position, end, .. } = sweep_range;
-        self.under_way.set(Some(UnderWay { purpose, start, position, end, since: point, mark: point, held_by: None }));
-        Sweeping(self)
+        let sweep = UnderWay { purpose, start, position, end, since: point, mark: point, held_by: None };
+        let sweep = Rc::new(Cell::new(sweep));
+        self.under_way.borrow_mut().push(sweep.clone());
+        Sweeping { sweeps: self, sweep }
     }
 }
 
-/// Marks a sweep as under way until it is dropped.
-pub(super) struct Sweeping<'a>(&'a Sweeps);
+/// Marks a sweep as in progress until it is dropped.
+pub(super) struct Sweeping<'a> {
+    sweeps: &'a Sweeps,
+    pub(super) sweep: Rc<Cell<UnderWay>>,
+}
 
 impl Sweeping<'_> {
     pub(super) fn advance(&self, position: u64, now: Moment) {
-        let Some(mut sweep) = self.0.under_way.get() else { return };
+        let mut sweep = self.sweep.get();
         sweep.position = position;
         if now.since(sweep.mark.1) >= RATE_INTERVAL {
             sweep.since = std::mem::replace(&mut sweep.mark, (position, now));
         }
-        self.0.under_way.set(Some(sweep));
+        self.sweep.set(sweep);
     }
 }
 
 impl Drop for Sweeping<'_> {
     fn drop(&mut self) {
-        self.0.under_way.set(None);
-        self.0.scrub_changed.raise(); // at a stop, `watch_scrub` waits until no sweep is under way
+        self.sweeps.under_way.borrow_mut().retain(|sweep| !Rc::ptr_eq(sweep, &self.sweep));
+        self.sweeps.scrub_changed.raise(); // at a stop, `watch_scrub` waits until no sweep is under way
     }
 }
