@@ -9,22 +9,13 @@ use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::read_ahead::Found;
 use crate::seam::clock::Clock;
+use crate::seam::durability::Durability;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
 use crate::seam::observe::Why;
 use format::geometry::{Geometry, Mapping};
 use std::ops::Range;
 use std::rc::Rc;
-
-/// When a write counts as done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Durability {
-    /// When every member has it. A flush then protects it from a power failure.
-    #[default]
-    Ordinary,
-    /// When it is on stable storage (FUA).
-    Stable,
-}
 
 /// Whether the caller already keeps writes off the stripes that it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
