@@ -12,13 +12,14 @@
 use crate::base::buffer::Pool;
 use crate::base::versioned::Growing;
 use crate::control::blocks::{check_blocks, largest_block, noted_block};
-use crate::control::election::{Election, Offered, catch_up, elect, rescue};
+use crate::control::election::{Election, Offered, adopt_size, elect, rescue};
 use crate::control::forced::{Rescue, slots_text};
 use crate::control::inspect::{Found, find_superblock, read_bad_blocks};
 pub use crate::control::offer::{AssembleOptions, CACHE_BYTES, LeftOut, Offer};
-use crate::control::state::{Control, Origin};
+use crate::control::state::{AssemblyReport, Control};
 use crate::control::{forced, logs, lost_roles};
 use crate::core::health::survives;
+use crate::core::metadata_lock::Guarded;
 use crate::core::{ArrayInfo, Core, Health, Roster};
 use crate::data::cache::PAGE_BYTES;
 use crate::data::{DataOptions, DataPlane};
@@ -36,7 +37,6 @@ use format::geometry::{Geometry, Level};
 use format::integrity::BLOCK_BYTES;
 use format::superblock::{DeviceRole, Resync, Superblock};
 use format::units::{Sectors, Slot};
-use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -60,7 +60,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     ) -> Result<Rc<Self>, Refusal> {
         let Offer { members, bitmap } = offer;
         let mut offered = find_all(members, &pool).await?;
-        catch_up(&mut offered);
+        adopt_size(&mut offered);
         let mut election = elect(&offered)?;
         let context = DeviceContext::new(pool.clone());
         let freshest = offered[election.freshest].found.superblock.clone();
@@ -112,7 +112,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let block_bytes = check_block_bytes(&geometry, &devices, (&freshest_name, &freshest), !options.read_only)?;
         let forced_members = if rescue.taken.is_empty() { Vec::new() } else { rescue.forced };
-        let origin = Origin { left_out, forced: forced_members, warnings: warnings.texts };
+        let origin = AssemblyReport { left_out, forced: forced_members, warnings: warnings.texts };
         let assembled = Assembled {
             geometry,
             slots,
@@ -160,8 +160,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             pool,
             clock,
             roster: Roster {
-                slots: RefCell::new(assembled.slots),
-                others: RefCell::new(assembled.spares),
+                slots: Guarded::new(assembled.slots),
+                others: Guarded::new(assembled.spares),
                 slot_changed: Default::default(),
             },
             health,
@@ -191,7 +191,7 @@ struct Assembled<M: Member> {
     intent: Option<IntentBitmap<M>>,
     record: Record,
     block_bytes: u64,
-    origin: Origin,
+    origin: AssemblyReport,
 }
 
 /// Finds the superblock of each candidate.
@@ -636,7 +636,7 @@ fn first_record<M: Member>(
     rescue: &Rescue,
     has_bitmap: bool,
 ) -> Record {
-    let mut record = record(freshest, resync, slots, spares);
+    let mut record = record_found(freshest, resync, slots, spares);
     record.rounds_pending = record.rounds_pending.max(election.rounds_pending);
     record_taken(&mut record, rescue, election, slots);
     if !has_bitmap && !mutant!("file-not-left-behind") {
@@ -664,7 +664,7 @@ fn check_block_bytes<M: Member>(
 
 /// The record to continue from. Absent devices become faulty with the next change, so that they are stale
 /// when they return.
-fn record<M: Member>(
+fn record_found<M: Member>(
     freshest: &Superblock,
     resync: Resync,
     slots: &[Option<Rc<Device<M>>>],

@@ -38,7 +38,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if wanted == self.core.geometry().slots() {
             return Ok(false);
         }
-        self.check_at_rest()?;
+        self.check_no_other_change()?;
         let is_recovering =
             |slot: &Slotted<M>| slot.as_ref().is_some_and(|device| device.state.get() != DeviceState::InSync);
         if !self.core.health.agreed.get() || self.core.roster.slots.borrow().iter().any(is_recovering) {
@@ -93,15 +93,15 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Takes the new number of slots, once all members have it. New slots are empty, and so are removed ones.
-    fn take_copies(&self, _guard: &MetadataGuard<'_>, geometry: Geometry) {
-        self.core.roster.slots.borrow_mut().resize_with(geometry.slots().into(), || None);
+    fn take_copies(&self, guard: &MetadataGuard<'_>, geometry: Geometry) {
+        self.core.roster.slots.borrow_mut(guard).resize_with(geometry.slots().into(), || None);
         self.core.geometries.replace(geometry);
         self.core.update_whole();
         self.sweeps.changed.raise(); // a spare may fill a new slot
     }
 
     fn change_slot(&self, guard: &MetadataGuard<'_>, from: Slot, to: Slot) {
-        let mut slots = self.core.roster.slots.borrow_mut();
+        let mut slots = self.core.roster.slots.borrow_mut(guard);
         let device = slots[from.index()].take().expect("the slot has a member");
         device.is_superblock_stale.set(true);
         let number = device.superblock.borrow().device_number.0;

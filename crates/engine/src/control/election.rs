@@ -58,7 +58,7 @@ fn freshest<M>(offered: &[Offered<M>]) -> Option<usize> {
 
 /// Gives the new size to members that an interrupted growth left one event behind, as the kernel goes by the
 /// freshest too. The round that catches them up writes it.
-pub(super) fn catch_up<M: Member>(offered: &mut [Offered<M>]) {
+pub(super) fn adopt_size<M: Member>(offered: &mut [Offered<M>]) {
     let Some(best) = freshest(offered).map(|index| offered[index].found.superblock.clone()) else { return };
     for Offered { member, found, .. } in offered {
         if let Some(superblock) = found.superblock.caught_up(&best, member.limits().bytes) {

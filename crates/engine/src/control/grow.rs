@@ -40,7 +40,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    pub(crate) fn of<M>(plan: &Plan<M>) -> Self {
+    pub(crate) fn of<M>(plan: &SizePlan<M>) -> Self {
         Self { component: plan.component, array_bytes: plan.geometry.array_bytes() }
     }
 
@@ -56,7 +56,7 @@ impl Growth {
 }
 
 /// The superblocks, bitmap and geometry of a change of size.
-pub(crate) struct Plan<M> {
+pub(crate) struct SizePlan<M> {
     pub(crate) component: Sectors,
     pub(crate) planned: Vec<Planned<M>>,
     pub(crate) bitmap: Option<NewBitmap>,
@@ -98,7 +98,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not grow"));
         }
         self.publish_component(&change, &plan, self.core.resync_offset(self.core.geometry().array_bytes())).await?;
-        self.offer_growth(plan.geometry);
+        self.offer_growth(&change, plan.geometry);
         Ok(())
     }
 }
@@ -122,7 +122,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Plans as [`crate::Array::plan_growth`] does.
-    fn plan(&self, wanted: Option<u64>) -> Result<Option<Plan<M>>, Refusal> {
+    fn plan(&self, wanted: Option<u64>) -> Result<Option<SizePlan<M>>, Refusal> {
         self.check_kind()?;
         self.core.devices().iter().for_each(|device| device.member.measure());
         let roomy = self.with_all_room()?;
@@ -174,7 +174,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Checks that the array is clean, complete and in agreement, with no bad blocks and no checksums.
     fn check_state(&self) -> Result<(), Refusal> {
-        self.check_at_rest()?;
+        self.check_no_other_change()?;
         if !self.core.health.agreed.get() || self.metadata.record().resync != Resync::Clean {
             return Err(Refusal::new("the array was not stopped cleanly, or is not in agreement")
                 .field("superblock.resync_offset")
@@ -203,7 +203,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Checks that no replacement is under way, and that no bitmap is in a file: such a bitmap does not grow
     /// with the array.
-    pub(crate) fn check_at_rest(&self) -> Result<(), Refusal> {
+    pub(crate) fn check_no_other_change(&self) -> Result<(), Refusal> {
         if self.core.info.read_only {
             return Err(Refusal::new("the array is read-only"));
         }
@@ -240,7 +240,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Plans the change of these superblocks, which name no bitmap, to that component size.
-    pub(crate) fn plan_component(&self, component: Sectors, bare: Vec<Planned<M>>) -> Result<Plan<M>, Refusal> {
+    pub(crate) fn plan_component(&self, component: Sectors, bare: Vec<Planned<M>>) -> Result<SizePlan<M>, Refusal> {
         self.check_state()?;
         let changed = bare.into_iter().map(|(device, superblock)| {
             let superblock = superblock.with_component(component, device.member.limits().bytes);
@@ -258,7 +258,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             _ => component,
         };
         let bitmap = self.metadata.plan_bitmap(&planned, covers)?;
-        Ok(Plan { component, planned, bitmap, geometry })
+        Ok(SizePlan { component, planned, bitmap, geometry })
     }
 
     /// Publishes the new component size; the array agrees as far as `resync` says. The caller keeps
@@ -266,7 +266,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn publish_component(
         &self,
         guard: &MetadataGuard<'_>,
-        plan: &Plan<M>,
+        plan: &SizePlan<M>,
         resync: Resync,
     ) -> Result<(), ArrayError> {
         for (device, planned) in &plan.planned {
@@ -286,7 +286,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Offers the new size, once all members have it. `agreed` is cleared before the geometry changes: a
     /// resync that began in between would end at once, and call the whole array agreed.
-    fn offer_growth(&self, geometry: Geometry) {
+    fn offer_growth(&self, _guard: &MetadataGuard<'_>, geometry: Geometry) {
         self.core.health.agreed_below.set(self.core.geometry().array_bytes());
         self.core.health.agreed.set(mutant!("growth-in-agreement"));
         self.core.geometries.replace(geometry);

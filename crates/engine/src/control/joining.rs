@@ -75,7 +75,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.within_timeout(&device.name, known).await?;
         self.metadata.eject_absent(&change).await.map_err(|error| error.refusal().of(&device.name))?;
         self.metadata.note_named(&change, &named);
-        self.core.roster.others.borrow_mut().push(device.clone());
+        self.core.roster.others.borrow_mut(&change).push(device.clone());
         self.join(&change, device).await
     }
 }
@@ -141,7 +141,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 .or_advice("give another one, or this one again with --force")
         })?;
         self.metadata.eject_absent(guard).await.map_err(|error| error.refusal().of(&device.name))?;
-        self.core.roster.others.borrow_mut().push(device.clone());
+        self.core.roster.others.borrow_mut(guard).push(device.clone());
         Ok(device)
     }
 
@@ -368,7 +368,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             // Checked again: bits may have been cleared while the spare waited for other recoveries.
             place.slot == slot && cleared.is_some_and(|cleared| place.events >= cleared)
         });
-        self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
+        self.core.roster.others.borrow_mut(guard).retain(|other| !Rc::ptr_eq(other, &device));
         device.state.set(DeviceState::Recovering { current: 0 });
         device.is_superblock_stale.set(true);
         let number = {
@@ -380,7 +380,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.metadata.record_mut(guard).set_role(number, DeviceRole::Active(slot));
         let reason = if by_bitmap { Some("of what the bitmap names") } else { None };
         self.core.report_change(&device, Some(slot), ChangeKind::Recovering, reason);
-        self.core.roster.slots.borrow_mut()[slot.index()] = Some(device);
+        self.core.roster.slots.borrow_mut(guard)[slot.index()] = Some(device);
     }
 }
 

@@ -233,6 +233,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 if found.is_some_and(|error| error.kind == MemberErrorKind::Corrupt) {
                     return Ok(RepairResult::Restored);
                 }
+                // The next round writes this count. No other field depends on it, so no metadata lock is needed.
                 let mut superblock = device.superblock.borrow_mut();
                 let sectors = (range.end - range.start) / SECTOR_BYTES;
                 superblock.corrected_reads = superblock.corrected_reads.saturating_add(sectors as u32);

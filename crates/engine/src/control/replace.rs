@@ -111,7 +111,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             superblock.replacement = true;
             usize::from(superblock.device_number.0)
         };
-        self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &spare));
+        self.core.roster.others.borrow_mut(guard).retain(|other| !Rc::ptr_eq(other, &spare));
         self.metadata.record_mut(guard).set_role(number, DeviceRole::Active(slot));
         old.successor.replace(Some(spare.clone()));
         let published = self.metadata.publish(guard).await;
@@ -241,10 +241,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         if old.is_leaving.take() && successor.state.get() == DeviceState::InSync {
             old.successor.take();
             old.state.set(DeviceState::Faulty);
-            self.core.roster.slots.borrow_mut()[slot.index()] = Some(successor.clone());
+            self.core.roster.slots.borrow_mut(guard)[slot.index()] = Some(successor.clone());
             self.core.roster.slot_changed.raise();
             self.core.report_change(&successor, Some(slot), ChangeKind::Replaced, Some(&old.name));
-            self.core.roster.others.borrow_mut().push(old);
+            self.core.roster.others.borrow_mut(guard).push(old);
         }
         self.core.update_whole();
         published

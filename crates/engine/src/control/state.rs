@@ -22,11 +22,11 @@ pub(crate) struct Control<M: Member, C: Clock> {
     pub(crate) verify: Cell<Verify>,
     pub(crate) sweeps: Sweeps,
     pub(crate) read_repair: ReadRepair,
-    pub(crate) origin: Origin,
+    pub(crate) origin: AssemblyReport,
 }
 
 /// How the array came to be assembled.
-pub(crate) struct Origin {
+pub(crate) struct AssemblyReport {
     /// Members that were offered and do not take part.
     pub(crate) left_out: Vec<LeftOut>,
     /// Stale members that were assembled by force.
@@ -56,7 +56,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         metadata: Rc<Metadata<M, C>>,
         data: Rc<DataPlane<M, C, Metadata<M, C>>>,
         verify: Verify,
-        origin: Origin,
+        origin: AssemblyReport,
     ) -> Rc<Self> {
         let (sweeps, read_repair) = (Sweeps::default(), ReadRepair::default());
         let array = Rc::new(Self { core, metadata, data, verify: Cell::new(verify), sweeps, read_repair, origin });

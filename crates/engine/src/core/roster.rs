@@ -2,6 +2,7 @@
 //!
 //! This file holds the lists and searches them. It never decides that a member leaves.
 
+use crate::core::metadata_lock::MetadataGuard;
 use crate::core::state::Core;
 use crate::device::{Device, DeviceState, Failures};
 use crate::seam::clock::Clock;
@@ -76,7 +77,7 @@ impl<M: Member, C: Clock> Core<M, C> {
     }
 
     /// Successors that failed a write and have not left the array yet.
-    pub(crate) fn failed_successors(&self) -> Failures<M> {
+    pub(crate) fn failed_successors(&self, _guard: &MetadataGuard<'_>) -> Failures<M> {
         if !self.context.is_successor_lost.take() {
             return Vec::new();
         }

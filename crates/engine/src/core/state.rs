@@ -8,6 +8,7 @@ use crate::base::notify::Signal;
 use crate::base::range_lock::RangeLocks;
 use crate::base::versioned::Growing;
 use crate::core::listener::Listener;
+use crate::core::metadata_lock::Guarded;
 use crate::core::write_counter::WriteCounter;
 use crate::device::Device;
 use crate::device::context::DeviceContext;
@@ -51,9 +52,9 @@ pub(crate) struct ArrayInfo {
 /// The devices of an array.
 pub(crate) struct Roster<M: Member> {
     /// The device in each slot.
-    pub(crate) slots: RefCell<Vec<Option<Rc<Device<M>>>>>,
+    pub(crate) slots: Guarded<Vec<Option<Rc<Device<M>>>>>,
     /// Devices without a slot: spares and faulty devices.
-    pub(crate) others: RefCell<Vec<Rc<Device<M>>>>,
+    pub(crate) others: Guarded<Vec<Rc<Device<M>>>>,
     /// Raised when a readable device takes the slot of another.
     pub(crate) slot_changed: Signal,
 }

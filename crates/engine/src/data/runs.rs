@@ -113,7 +113,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     pub(crate) async fn record_checksums_of(&self, parts: &[(Slot, u64, Block)]) -> u64 {
         let learning = parts.iter().filter_map(|(slot, at, block)| {
             let device = self.core.device(*slot)?;
-            Some(async move { device.learn_checksums(ComponentByte(*at), block).await })
+            Some(async move { device.record_checksums(ComponentByte(*at), block).await })
         });
         join_all(learning).await.into_iter().sum()
     }

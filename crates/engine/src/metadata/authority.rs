@@ -35,7 +35,7 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
     async fn record_departed(&self) -> Result<(), ArrayError> {
         if self.core.context.is_successor_lost.get() {
             let guard = self.lock().await;
-            self.eject(&guard, self.core.failed_successors()).await?;
+            self.eject(&guard, self.core.failed_successors(&guard)).await?;
         }
         // This flush covers data that an earlier user left unflushed. Members that are absent now do not get that
         // data.

@@ -4,28 +4,28 @@
 
 use crate::base::notify::Signal;
 use crate::core::Core;
-use crate::core::metadata_lock::{MetadataGuard, MetadataLock};
+use crate::core::metadata_lock::{Guarded, MetadataGuard, MetadataLock};
 use crate::metadata::bitmap::intent::IntentBitmap;
 use crate::metadata::record::Record;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
-use std::cell::{Ref, RefCell, RefMut};
+use std::cell::{Ref, RefMut};
 use std::rc::Rc;
 
 /// Superblocks and bitmap of an array.
 pub(crate) struct Metadata<M: Member, C: Clock> {
     pub(crate) core: Rc<Core<M, C>>,
-    record: RefCell<Record>,
+    record: Guarded<Record>,
     /// Raised when the array is marked dirty.
     pub(crate) marked_dirty: Signal,
-    intent: RefCell<Option<Rc<IntentBitmap<M>>>>,
+    intent: Guarded<Option<Rc<IntentBitmap<M>>>>,
     lock: MetadataLock,
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
     pub(crate) fn new(core: Rc<Core<M, C>>, record: Record, intent: Option<IntentBitmap<M>>) -> Self {
-        let intent = RefCell::new(intent.map(Rc::new));
-        let record = RefCell::new(record);
+        let intent = Guarded::new(intent.map(Rc::new));
+        let record = Guarded::new(record);
         Self { core, record, marked_dirty: Signal::default(), intent, lock: MetadataLock::default() }
     }
 
@@ -41,8 +41,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// The record, to be changed. The next round of superblocks writes the change.
-    pub(crate) fn record_mut(&self, _guard: &MetadataGuard<'_>) -> RefMut<'_, Record> {
-        self.record.borrow_mut()
+    pub(crate) fn record_mut(&self, guard: &MetadataGuard<'_>) -> RefMut<'_, Record> {
+        self.record.borrow_mut(guard)
     }
 
     /// The write-intent bitmap, when the array has one.
@@ -51,7 +51,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// From now on this is the array's bitmap, or it has none.
-    pub(super) fn set_intent(&self, _guard: &MetadataGuard<'_>, intent: Option<Rc<IntentBitmap<M>>>) {
-        self.intent.replace(intent);
+    pub(super) fn set_intent(&self, guard: &MetadataGuard<'_>, intent: Option<Rc<IntentBitmap<M>>>) {
+        *self.intent.borrow_mut(guard) = intent;
     }
 }

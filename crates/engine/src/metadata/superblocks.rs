@@ -149,7 +149,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         device.pending.abandon();
         self.core.listener().inspect(|listener| listener.slots_changed());
         self.drop_successor(guard, device);
-        let mut slots = self.core.roster.slots.borrow_mut();
+        let mut slots = self.core.roster.slots.borrow_mut(guard);
         if let Some(slot) = slots.iter_mut().find(|slot| slot.as_ref().is_some_and(|d| Rc::ptr_eq(d, device))) {
             device.is_leaving.set(false);
             // The successor takes the slot, with what it has recovered so far.
@@ -163,13 +163,13 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                 successor.state.set(DeviceState::Faulty);
                 self.record_mut(guard)
                     .set_role(successor.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
-                self.core.roster.others.borrow_mut().push(successor);
+                self.core.roster.others.borrow_mut(guard).push(successor);
             }
             if let Some(successor) = &*slot {
                 let reason = format!("takes over from {}", device.name);
                 self.core.report_change(successor, None, ChangeKind::Recovering, Some(&reason));
             }
-            self.core.roster.others.borrow_mut().push(device.clone());
+            self.core.roster.others.borrow_mut(guard).push(device.clone());
         }
         drop(slots);
         self.core.update_whole();
@@ -214,7 +214,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             record.rounds_pending = record.rounds_pending.max(1);
         }
         while self.record().rounds_pending > 0 {
-            self.take_out_all(guard, self.core.failed_successors())?;
+            self.take_out_all(guard, self.core.failed_successors(guard))?;
             let failures = self.write_round(guard).await?;
             if failures.is_empty() {
                 self.record_mut(guard).rounds_pending -= 1;
@@ -385,7 +385,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if device.is_active() {
             return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));
         }
-        self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
+        self.core.roster.others.borrow_mut(&guard).retain(|other| !Rc::ptr_eq(other, &device));
         self.core.report_change(&device, None, ChangeKind::Removed, None);
         if device.state.get() != DeviceState::Spare
             || self.core.info.read_only
@@ -410,7 +410,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         old.is_contradicted.set(old.is_leaving.take());
         device.superblock.borrow_mut().replacement = false;
         self.record_mut(guard).set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Active(Slot(slot)));
-        self.core.roster.others.borrow_mut().push(device.clone());
+        self.core.roster.others.borrow_mut(guard).push(device.clone());
     }
 
     /// Separates failures for want of room from others. If a member only lacks room for the bitmap, the request fails

@@ -17,7 +17,7 @@ use crate::base::range_lock::RangeGuard;
 use crate::control::state::Control;
 use crate::control::sweep::findings::{ArrayPart, Finding, FindingVerdict, Findings, MemberPart, Outcome, ScrubAction};
 use crate::control::sweep::purpose::Tally;
-use crate::control::sweep::rows::{Comparison, Row, Suspect};
+use crate::control::sweep::rows::{ComparedRow, Comparison, SuspectRow};
 use crate::control::sweep::scrub::COPIES_UNIT_BYTES;
 use crate::data::rebuild::{by_stripe, exponents, roles, slot_of};
 use crate::data::runs::{OnReadError, Run, Runs, merged};
@@ -38,7 +38,7 @@ const PART_BYTES: u64 = 64 << 10;
 const RETRY_BYTES: [u64; 2] = [64 << 10, ROW_BYTES];
 
 /// Reconstructs a block of a row, by its index, from the blocks that are not listed as wrong.
-type Solved<'a> = dyn Fn(usize, &[usize]) -> Option<Vec<u8>> + 'a;
+type Solver<'a> = dyn Fn(usize, &[usize]) -> Option<Vec<u8>> + 'a;
 
 impl<M: Member, C: Clock> Control<M, C> {
     /// Compares a window of positions, and repairs what the scrub's action repairs.
@@ -189,7 +189,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         for at in (part.start..part.end).step_by(ROW_BYTES as usize) {
             let bytes = ROW_BYTES.min(part.end - at);
             let places = roles(parity).map(|role| (slot_of(stripe, role), at)).collect();
-            let row = Row { stripe: Some(*stripe), at, bytes, places };
+            let row = ComparedRow { stripe: Some(*stripe), at, bytes, places };
             if !self.judge(row, runs, action, comparison) {
                 comparison.mismatch_cnt += ROW_BYTES / SECTOR_BYTES;
             }
@@ -213,7 +213,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             let ends = |at: u64| ((at / unit + 1) * unit).min(piece.at.0 + piece.bytes);
             let mut at = piece.at.0;
             while at < piece.at.0 + piece.bytes {
-                let row = |at: u64, end: u64| Row {
+                let row = |at: u64, end: u64| ComparedRow {
                     stripe: None,
                     at,
                     bytes: end - at,
@@ -236,7 +236,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Compares one unit of copies; returns what it adds to md's count.
     fn compare_unit(
         &self,
-        row: &dyn Fn(u64, u64) -> Row,
+        row: &dyn Fn(u64, u64) -> ComparedRow,
         range: Range<u64>,
         runs: &Runs,
         action: ScrubAction,
@@ -266,13 +266,19 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// The blocks read of each place of a row.
-    fn blocks_of(&self, row: &Row, runs: &Runs) -> SmallVec<[Option<Block>; 8]> {
+    fn blocks_of(&self, row: &ComparedRow, runs: &Runs) -> SmallVec<[Option<Block>; 8]> {
         row.places.iter().map(|&(slot, at)| runs.get(slot, &(at..at + row.bytes))).collect()
     }
 
     /// The evidence that a block gives. This is the only place that adds to a block's bytes what else is
     /// known of it.
-    fn witness<'a>(&self, slot: Slot, range: &Range<u64>, block: Option<&'a Block>, runs: &Runs) -> BlockEvidence<'a> {
+    fn evidence_of<'a>(
+        &self,
+        slot: Slot,
+        range: &Range<u64>,
+        block: Option<&'a Block>,
+        runs: &Runs,
+    ) -> BlockEvidence<'a> {
         let device = self.core.device(slot);
         if let Some(block) = block {
             let is_whole = (range.start | range.end).is_multiple_of(ROW_BYTES);
@@ -292,13 +298,13 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Judges a row. Returns whether it agrees as far as md would see; a block with a checksum mismatch does
     /// not.
-    fn judge(&self, row: Row, runs: &Runs, action: ScrubAction, comparison: &mut Comparison) -> bool {
+    fn judge(&self, row: ComparedRow, runs: &Runs, action: ScrubAction, comparison: &mut Comparison) -> bool {
         let blocks = self.blocks_of(&row, runs);
         let evidence: SmallVec<[BlockEvidence<'_>; 32]> = row
             .places
             .iter()
             .zip(&blocks)
-            .map(|(&(slot, at), block)| self.witness(slot, &(at..at + row.bytes), block.as_ref(), runs))
+            .map(|(&(slot, at), block)| self.evidence_of(slot, &(at..at + row.bytes), block.as_ref(), runs))
             .collect();
         let present = evidence.iter().map(|block| *block != BlockEvidence::Absent).collect();
         // With nothing left to compare, md compares nothing.
@@ -322,14 +328,14 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
         };
         if verdict != Verdict::Sound {
-            comparison.suspects.push(Suspect { row, verdict, present, fixes });
+            comparison.suspects.push(SuspectRow { row, verdict, present, fixes });
         }
         agrees
     }
 
     /// Changes a verdict when the reconstructed block does not match its own checksum. Then another block is
     /// wrong too, and the row is lost.
-    fn unless_contradicted(&self, row: &Row, verdict: Verdict, solved: &Solved<'_>) -> Verdict {
+    fn unless_contradicted(&self, row: &ComparedRow, verdict: Verdict, solved: &Solver<'_>) -> Verdict {
         let Verdict::Wrong { blocks, .. } = &verdict else { return verdict };
         let is_contradicted = |&index: &usize| {
             let ((slot, at), Some(right)) = (row.places[index], solved(index, blocks)) else { return false };
@@ -340,8 +346,8 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// The finding that describes a row.
-    pub(super) fn finding(&self, suspect: &Suspect, outcome: Outcome) -> Finding {
-        let Suspect { row, verdict, present, .. } = suspect;
+    pub(super) fn finding(&self, suspect: &SuspectRow, outcome: Outcome) -> Finding {
+        let SuspectRow { row, verdict, present, .. } = suspect;
         let (verdict, blocks) = match verdict {
             Verdict::Wrong { blocks, by } => (FindingVerdict::Decided(*by), blocks.clone()),
             Verdict::Lost { blocks } => (FindingVerdict::Lost, blocks.clone()),
@@ -356,7 +362,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Finding { stripe: row.stripe.map(|stripe| stripe.number()), verdict, outcome, members, array, rows: 1 }
     }
 
-    fn member_part(&self, row: &Row, index: usize) -> MemberPart {
+    fn member_part(&self, row: &ComparedRow, index: usize) -> MemberPart {
         let (slot, at) = row.places[index];
         let device = self.core.device(slot);
         let role = match row.stripe.map(|stripe| stripe.role_of(slot)) {
@@ -375,7 +381,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// The array bytes of the data blocks of a row for which `is_meant` is true.
-    fn array_parts(&self, row: &Row, is_meant: &dyn Fn(&usize) -> bool) -> Vec<ArrayPart> {
+    fn array_parts(&self, row: &ComparedRow, is_meant: &dyn Fn(&usize) -> bool) -> Vec<ArrayPart> {
         match (&row.stripe, self.core.geometry()) {
             (Some(stripe), Geometry::Parity(parity)) => {
                 let start = stripe.number() * parity.stripe_bytes() + (row.at - stripe.component().0);

@@ -155,7 +155,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    /// Advances the members that are current up to the start of `range`.
+    /// Advances the members that are current up to the start of `range`. This is state in memory, which needs no
+    /// metadata lock; the next checkpoint takes the lock and writes it.
     pub(super) fn recovered_in(&self, range: Range<u64>) {
         for Target { device, .. } in self.targets_of_sweep() {
             match device.state.get() {

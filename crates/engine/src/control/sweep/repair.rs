@@ -8,7 +8,7 @@
 
 use crate::control::state::Control;
 use crate::control::sweep::findings::{Findings, Outcome, ScrubAction};
-use crate::control::sweep::rows::{Fix, Row, Suspect};
+use crate::control::sweep::rows::{ComparedRow, Fix, SuspectRow};
 use crate::data::runs::Run;
 use crate::plan::diagnose::{BlockEvidence, StripeRow, Verdict, truth};
 use crate::seam::clock::Clock;
@@ -21,11 +21,11 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Repairs rows as far as `action` allows, and adds the outcome of each to the findings.
     pub(super) async fn repair_rows(
         &self,
-        suspects: Vec<Suspect>,
+        suspects: Vec<SuspectRow>,
         action: ScrubAction,
         found: &mut Findings,
     ) -> Result<(), ArrayError> {
-        let is_one_go = |a: &Suspect, b: &Suspect| {
+        let is_one_go = |a: &SuspectRow, b: &SuspectRow| {
             a.row.stripe == b.row.stripe && (a.row.stripe.is_some() || a.row.at + a.row.bytes == b.row.at)
         };
         for group in suspects.chunk_by(is_one_go) {
@@ -40,7 +40,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     async fn repair_group(
         &self,
-        group: &[Suspect],
+        group: &[SuspectRow],
         action: ScrubAction,
         found: &mut Findings,
     ) -> Result<(), ArrayError> {
@@ -78,7 +78,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// The outcome of a row; written blocks are read back.
-    async fn outcome(&self, suspect: &Suspect) -> Outcome {
+    async fn outcome(&self, suspect: &SuspectRow) -> Outcome {
         if suspect.fixes.is_empty() {
             return Outcome::Left;
         }
@@ -95,7 +95,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// The writes that correct a row of a stripe, as far as `action` allows.
     pub(super) fn fixes_of_stripe(
         &self,
-        row: &Row,
+        row: &ComparedRow,
         judged: &StripeRow<'_>,
         verdict: &Verdict,
         action: ScrubAction,
@@ -129,7 +129,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// The writes that correct copies, as far as `action` allows.
     pub(super) fn fixes_of_copies(
         &self,
-        row: &Row,
+        row: &ComparedRow,
         evidence: &[BlockEvidence<'_>],
         verdict: &Verdict,
         action: ScrubAction,
@@ -143,18 +143,17 @@ impl<M: Member, C: Clock> Control<M, C> {
         };
         let Some(right) = right else { return Vec::new() };
         let block = self.core.pool.copy_of(right);
-        let is_wrong =
-            |witness: &BlockEvidence<'_>| *witness != BlockEvidence::Absent && witness.bytes() != Some(right);
-        let wrong = row.places.iter().zip(evidence).filter(|(_, witness)| is_wrong(witness));
+        let is_wrong = |block: &BlockEvidence<'_>| *block != BlockEvidence::Absent && block.bytes() != Some(right);
+        let wrong = row.places.iter().zip(evidence).filter(|(_, block)| is_wrong(block));
         wrong.map(|(&(slot, at), _)| Fix { slot, at, block: block.clone() }).collect()
     }
 }
 
 /// The only data chunk with a missing member, where all other chunks and both parities were read.
-fn missing_beside_both_parities(witnesses: &[BlockEvidence<'_>], data: usize) -> Option<usize> {
-    let mut unread = (0..witnesses.len()).filter(|&index| witnesses[index].bytes().is_none());
-    let missing = unread.next().filter(|&index| index < data && witnesses[index] == BlockEvidence::Absent)?;
-    (unread.next().is_none() && witnesses.len() == data + 2).then_some(missing)
+fn missing_beside_both_parities(evidence: &[BlockEvidence<'_>], data: usize) -> Option<usize> {
+    let mut unread = (0..evidence.len()).filter(|&index| evidence[index].bytes().is_none());
+    let missing = unread.next().filter(|&index| index < data && evidence[index] == BlockEvidence::Absent)?;
+    (unread.next().is_none() && evidence.len() == data + 2).then_some(missing)
 }
 
 /// Whether `action` repairs such a verdict.

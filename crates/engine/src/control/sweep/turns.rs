@@ -26,7 +26,7 @@ const SETTLE_MIN: Duration = Duration::from_millis(1);
 
 /// A phase of the sweep: it stands still, or it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Phase {
+struct SweepPhase {
     is_still: bool,
     begun: Moment,
     /// When requests began to count.
@@ -51,7 +51,7 @@ pub(super) struct Turns {
     /// Windows in flight.
     under_way: usize,
     /// None without requests.
-    phase: Option<Phase>,
+    phase: Option<SweepPhase>,
     /// How long the next phase waits until it counts.
     settle: Duration,
     /// How long the sweep stood still last.
@@ -94,13 +94,15 @@ impl Turns {
 
     /// Begins the next phase when it is time.
     fn advance(&mut self, now: Moment, served: &mut Served) {
-        let Some(Phase { is_still, begun, counted }) = self.phase else { return self.begin_phase(true, now, served) };
+        let Some(SweepPhase { is_still, begun, counted }) = self.phase else {
+            return self.begin_phase(true, now, served);
+        };
         let Some(counted) = counted else {
             let is_settled = served.is_fresh() && !(is_still && self.under_way > 0);
             if now.since(begun) >= if is_settled { self.settle } else { self.settle * 4 } {
                 served.take(now.nanos);
                 self.turn.quickest = None;
-                self.phase = Some(Phase { is_still, begun, counted: Some(now) });
+                self.phase = Some(SweepPhase { is_still, begun, counted: Some(now) });
             }
             return;
         };
@@ -121,7 +123,7 @@ impl Turns {
 
     fn begin_phase(&mut self, is_still: bool, now: Moment, served: &mut Served) {
         served.take(now.nanos);
-        self.phase = Some(Phase { is_still, begun: now, counted: None });
+        self.phase = Some(SweepPhase { is_still, begun: now, counted: None });
     }
 
     /// A window starts now. Returns its bytes on each member: a whole window without requests, else at most a turn.

@@ -44,7 +44,7 @@ impl<M: Member> Device<M> {
 
     /// Fills in unknown checksums from blocks that were found consistent with the other members, and returns how many.
     /// The caller locks the blocks against writes.
-    pub(crate) async fn learn_checksums(&self, at: ComponentByte, data: &[u8]) -> u64 {
+    pub(crate) async fn record_checksums(&self, at: ComponentByte, data: &[u8]) -> u64 {
         match self.checksums.get() {
             // Owed data is in memory only.
             Some(checksums) if !self.owed.touches(&(at.0..at.0 + data.len() as u64)) => {

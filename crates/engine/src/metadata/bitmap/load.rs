@@ -89,7 +89,7 @@ fn follow_all<M: Member>(
 }
 
 /// A member that is one event behind may not know yet that a bitmap was added or removed. An added bitmap is on that
-/// member already: it was written before any superblock named it.
+/// member already: it was written before any superblock named it. No lock is needed: the array does not run yet.
 fn follow<M: Member>(freshest: &Superblock, device: &Device<M>, standing: Standing) -> Result<(), Refusal> {
     let superblock = device.superblock.borrow().clone();
     if superblock.bitmap == freshest.bitmap {

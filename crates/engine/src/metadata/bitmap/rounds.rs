@@ -57,7 +57,8 @@ impl Drop for PendingRound<'_> {
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
-    /// Sets the bits of a write in memory.
+    /// Sets the bits of a write in memory. This needs no metadata lock: a round takes the bits that are set when it
+    /// begins, and a mark is stable only after a round that has them.
     pub(in crate::metadata) fn note(&self, range: &Range<u64>) -> WriteMark<M> {
         let intent = self.intent();
         let bits = intent
