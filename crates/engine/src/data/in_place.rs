@@ -10,7 +10,7 @@ use crate::core::authority::Authority;
 use crate::core::roster::in_slot;
 use crate::data::DataPlane;
 use crate::data::parity::combination;
-use crate::data::read_ahead::Found;
+use crate::data::read_ahead::FromMemory;
 use crate::data::stripe::{code, shares};
 use crate::plan::planner::{Span, StripeHealth, Symbols, plan_read};
 use crate::seam::clock::Clock;
@@ -23,19 +23,19 @@ use std::cell::Ref;
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// The fast path for reads of a degraded array with parity: what needs no waiting, or was read ahead.
     #[inline(never)]
-    pub(crate) fn read_degraded(&self, at: u64, into: Buffer) -> Found {
-        let Geometry::Parity(parity) = self.core.geometry() else { return Found::Nothing(into) };
+    pub(crate) fn read_degraded(&self, at: u64, into: Buffer) -> FromMemory {
+        let Geometry::Parity(parity) = self.core.geometry() else { return FromMemory::Nothing(into) };
         let is_kept = self.coalescer.has_dirty();
         if !self.is_in_place() {
             self.look_ahead(parity, at, into.len() as u64);
-            return if is_kept { Found::Nothing(into) } else { self.read_ahead.serve(at, into) };
+            return if is_kept { FromMemory::Nothing(into) } else { self.read_ahead.serve(at, into) };
         }
         if is_kept {
-            return Found::Nothing(into);
+            return FromMemory::Nothing(into);
         }
         match self.read_in_place(parity, at, into) {
-            (true, filled) => Found::There(filled),
-            (false, buffer) => Found::UnderWay(buffer),
+            (true, filled) => FromMemory::There(filled),
+            (false, buffer) => FromMemory::UnderWay(buffer),
         }
     }
 

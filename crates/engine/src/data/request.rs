@@ -7,7 +7,7 @@ use crate::base::buffer::{Block, Buffer};
 use crate::base::write_set::{WriteExtent, WriteSet};
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
-use crate::data::read_ahead::Found;
+use crate::data::read_ahead::FromMemory;
 use crate::seam::clock::Clock;
 use crate::seam::durability::Durability;
 use crate::seam::error::ArrayError;
@@ -178,9 +178,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
         if !self.core.is_whole() {
             into = match self.read_degraded(at, into) {
-                Found::There(filled) => return Ok(filled),
-                Found::Nothing(buffer) => buffer,
-                Found::UnderWay(buffer) => return Box::pin(self.read_any(at, buffer)).await,
+                FromMemory::There(filled) => return Ok(filled),
+                FromMemory::Nothing(buffer) => buffer,
+                FromMemory::UnderWay(buffer) => return Box::pin(self.read_any(at, buffer)).await,
             };
         }
         if self.coalescer.has_dirty() && !mutant!("kept-not-read") {

@@ -44,7 +44,7 @@ type Reads = Pin<Box<dyn Future<Output = Vec<Done>>>>;
 type WaiterId = u64;
 
 /// How far a stretch has come.
-enum Phase {
+enum StretchPhase {
     /// Members are being read.
     UnderWay {
         reading: Box<Reading>,
@@ -72,7 +72,7 @@ struct Stretch {
     end: u64,
     /// Memory that it takes.
     bytes: usize,
-    phase: Phase,
+    phase: StretchPhase,
 }
 
 struct State {
@@ -91,7 +91,7 @@ pub(crate) struct ReadAhead {
 }
 
 /// The answer to a request for data that may have been read ahead, with the request's buffer.
-pub(crate) enum Found {
+pub(crate) enum FromMemory {
     /// The buffer is filled.
     There(Buffer),
     /// Members are being read for it, or have to be. Only the general path can serve it.
@@ -114,7 +114,7 @@ impl ReadAhead {
 
     /// Serves the array's bytes `at..at + into.len()`, if they were read ahead. They are copied; or, if no other part
     /// of `into`'s memory is in use, other memory of the pool is handed over.
-    pub(crate) fn serve(&self, at: u64, into: Buffer) -> Found {
+    pub(crate) fn serve(&self, at: u64, into: Buffer) -> FromMemory {
         self.state.borrow_mut().serve(at, into)
     }
 
@@ -139,7 +139,7 @@ impl ReadAhead {
             }
         }
         for Stretch { phase, .. } in gone {
-            if let Phase::UnderWay { waiting, .. } = phase {
+            if let StretchPhase::UnderWay { waiting, .. } = phase {
                 waiting.into_iter().for_each(|(_, waker)| waker.wake());
             }
         }
@@ -157,16 +157,16 @@ impl State {
         stretch
     }
 
-    fn serve(&mut self, at: u64, mut into: Buffer) -> Found {
+    fn serve(&mut self, at: u64, mut into: Buffer) -> FromMemory {
         let bytes = into.len() as u64;
         let mut stretches = self.stretches.iter_mut().enumerate();
         let Some((index, stretch)) = stretches.find(|(_, stretch)| stretch.at <= at && at < stretch.end) else {
-            return Found::Nothing(into);
+            return FromMemory::Nothing(into);
         };
-        let Phase::There { data, served } = &mut stretch.phase else { return Found::UnderWay(into) };
+        let StretchPhase::There { data, served } = &mut stretch.phase else { return FromMemory::UnderWay(into) };
         let start = at - stretch.at;
         if start + bytes > data.len() as u64 {
-            return Found::Nothing(into);
+            return FromMemory::Nothing(into);
         }
         let is_aligned = (at | bytes).is_multiple_of(ALIGNMENT as u64);
         if start == 0 && is_aligned && bytes >= data.len() as u64 / SHARE_TO_HAND_OVER && into.is_alone() {
@@ -181,13 +181,13 @@ impl State {
         if is_over {
             self.remove(index);
         }
-        Found::There(into)
+        FromMemory::There(into)
     }
 
     /// Makes room for `bytes` more. Reads that are under way are left alone.
     fn make_room(&mut self, bytes: usize, bytes_max: usize) -> bool {
         while self.bytes + bytes > bytes_max {
-            let is_there = |stretch: &Stretch| matches!(stretch.phase, Phase::There { .. });
+            let is_there = |stretch: &Stretch| matches!(stretch.phase, StretchPhase::There { .. });
             let Some(oldest) = self.stretches.iter().position(is_there) else { return false };
             self.remove(oldest);
         }
@@ -237,15 +237,17 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             Reading::new(&self.core.pool, share.stripe, &share.spans, plan, self.core.pool.take(share.bytes));
         let mut reads: Reads = Box::pin(self.member_reads(&mut reading));
         let phase = match reads.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
-            Poll::Pending => Phase::UnderWay { reading: Box::new(reading), reads, driver: None, waiting: Vec::new() },
+            Poll::Pending => {
+                StretchPhase::UnderWay { reading: Box::new(reading), reads, driver: None, waiting: Vec::new() }
+            }
             Poll::Ready(done) => match reading.finish(self.core.info.kernel, parity, done) {
-                Ok(()) => Phase::There { data: reading.into_buffer(), served: 0 },
+                Ok(()) => StretchPhase::There { data: reading.into_buffer(), served: 0 },
                 Err(_) => return, // the request that reads this range meets the error itself
             },
         };
         let bytes = match &phase {
-            Phase::UnderWay { reading, .. } => reading.bytes(),
-            Phase::There { data, .. } => data.len(),
+            StretchPhase::UnderWay { reading, .. } => reading.bytes(),
+            StretchPhase::There { data, .. } => data.len(),
         };
         let state = &mut *self.read_ahead.state.borrow_mut();
         state.bytes += bytes;
@@ -257,9 +259,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     pub(crate) async fn read_from_memory(&self, parity: &Parity, at: u64, mut into: Buffer) -> Result<Buffer, Buffer> {
         loop {
             match self.read_ahead.serve(at, into) {
-                Found::There(filled) => return Ok(filled),
-                Found::Nothing(buffer) => return Err(buffer),
-                Found::UnderWay(buffer) => into = buffer,
+                FromMemory::There(filled) => return Ok(filled),
+                FromMemory::Nothing(buffer) => return Err(buffer),
+                FromMemory::UnderWay(buffer) => into = buffer,
             }
             let waiter = Waiter { ahead: &self.read_ahead, stripe: at / parity.stripe_bytes(), id: self.next_waiter() };
             poll_fn(|context| self.poll_stretch(parity, &waiter, context)).await;
@@ -275,7 +277,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     fn poll_stretch(&self, parity: &Parity, waiter: &Waiter<'_>, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.read_ahead.state.borrow_mut();
         let Some((index, stretch)) = state.find(waiter.stripe) else { return Poll::Ready(()) };
-        let Phase::UnderWay { reading, reads, driver, waiting } = &mut stretch.phase else { return Poll::Ready(()) };
+        let StretchPhase::UnderWay { reading, reads, driver, waiting } = &mut stretch.phase else {
+            return Poll::Ready(());
+        };
         waiting.retain(|(id, _)| *id != waiter.id);
         let done = match *driver.get_or_insert(waiter.id) == waiter.id {
             true => reads.as_mut().poll(context),
@@ -289,12 +293,12 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         };
         let is_well = reading.finish(self.core.info.kernel, parity, done).is_ok();
         let mut stretch = state.remove(index);
-        let Phase::UnderWay { reading, waiting, .. } = stretch.phase else { unreachable!("checked above") };
+        let StretchPhase::UnderWay { reading, waiting, .. } = stretch.phase else { unreachable!("checked above") };
         if is_well {
             let data = reading.into_buffer();
             stretch.bytes = data.len();
             state.bytes += stretch.bytes;
-            state.stretches.push(Stretch { phase: Phase::There { data, served: 0 }, ..stretch });
+            state.stretches.push(Stretch { phase: StretchPhase::There { data, served: 0 }, ..stretch });
         }
         drop(state);
         waiting.into_iter().for_each(|(_, waker)| waker.wake());
@@ -314,7 +318,7 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut state = self.ahead.state.borrow_mut();
         let Some((index, stretch)) = state.find(self.stripe) else { return };
-        let Phase::UnderWay { driver, waiting, .. } = &mut stretch.phase else { return };
+        let StretchPhase::UnderWay { driver, waiting, .. } = &mut stretch.phase else { return };
         waiting.retain(|(id, _)| *id != self.id);
         if driver.is_some_and(|driver| driver != self.id) {
             return;

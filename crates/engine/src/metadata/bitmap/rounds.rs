@@ -67,7 +67,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         WriteMark { intent, bits, bytes: range.end - range.start }
     }
 
-    /// Sets bits in memory for a range of what the bitmap covers. The next round writes them.
+    /// Sets bits in memory for a range of what the bitmap covers, as [`Self::note`] does. The next round writes them.
     pub(crate) fn note_covered(&self, covered: Range<u64>) -> WriteMark<M> {
         let intent = self.intent();
         let bits = intent.as_ref().map_or(0..0, |intent| intent.bits.borrow_mut().begin(covered));
