@@ -148,7 +148,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let guard = self.lock().await;
         self.core.check_not_failed()?;
         self.core.health.agreed.set(true);
-        self.core.roster.slots.borrow().iter().flatten().for_each(|device| device.is_forced.set(false));
+        self.core.roster.slots.borrow().iter().flatten().for_each(|device| device.state.forget_force());
         self.record.borrow_mut().resync = Resync::Clean;
         if let Some(intent) = self.intent() {
             intent.clear_needed();
@@ -256,24 +256,20 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     fn set_faulty(&self, _guard: &MetadataGuard<'_>, device: &Rc<Device<M>>) {
-        device.state.set(DeviceState::Faulty);
-        device.owed.clear();
-        self.core.context.owed_changed.raise();
-        device.pending.abandon();
+        device.eject();
         self.core.listener().inspect(|listener| listener.slots_changed());
         self.drop_successor(device);
         let mut slots = self.core.roster.slots.borrow_mut();
         if let Some(slot) = slots.iter_mut().find(|slot| slot.as_ref().is_some_and(|d| Rc::ptr_eq(d, device))) {
-            device.is_leaving.set(false);
             // The successor takes the slot, with what it has recovered so far.
-            *slot = device.successor.take();
+            *slot = device.replacement.take_successor();
             if let Some(successor) = &*slot {
-                successor.superblock.borrow_mut().replacement = false;
+                successor.leave_member();
                 self.core.roster.slot_changed.raise();
             }
             // A successor that failed a write does not take the slot.
-            if let Some(successor) = slot.take_if(|successor| successor.failure.borrow().is_some()) {
-                successor.state.set(DeviceState::Faulty);
+            if let Some(successor) = slot.take_if(|successor| successor.replacement.has_failed()) {
+                successor.retire();
                 self.record
                     .borrow_mut()
                     .set_role(successor.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
@@ -363,9 +359,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             return Ok(failures);
         }
         self.record.borrow_mut().events = events;
-        let staying = self.core.devices().into_iter().filter(|device| !device.is_leaving.get());
+        let staying = self.core.devices().into_iter().filter(|device| !device.replacement.is_leaving());
         let (changed, others): (Vec<_>, Vec<_>) =
-            staying.partition(|device| device.is_superblock_stale.get() && !mutant!("newcomer-told-last"));
+            staying.partition(|device| device.is_superblock_stale() && !mutant!("newcomer-told-last"));
         let is_seated = |device: &&Rc<Device<M>>| matches!(device.state.get(), DeviceState::Recovering { .. });
         debug_assert!(
             changed.iter().filter(is_seated).count() <= 1,
@@ -377,7 +373,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                 || successors.iter().any(|(_, successor)| Rc::ptr_eq(successor, device))
         };
         let (first, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(is_first);
-        let (last, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|device| device.is_contradicted.get());
+        let (last, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|device| device.replacement.is_contradicted());
         for devices in [changed, first] {
             let failures = self.write_superblocks(guard, devices).await;
             if !failures.is_empty() {
@@ -396,8 +392,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let results = join_all(writes).await;
         let outcome = |(device, result): (Rc<Device<M>>, Result<(), MemberError>)| match result {
             Ok(()) => {
-                device.is_superblock_stale.set(false);
-                device.is_contradicted.set(false);
+                device.superblock_written();
                 None
             }
             Err(error) => Some((device, error)),
@@ -428,7 +423,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             let role = shared.roles.get(usize::from(own.device_number.0));
             let is_told = role.is_none_or(|role| *role == own.own_role());
             // A member that changed since then gets its own change first, which the others do not know yet.
-            own.events < events && is_told && (mutant!("level-before-told") || !device.is_superblock_stale.get())
+            own.events < events && is_told && (mutant!("level-before-told") || !device.is_superblock_stale())
         };
         let devices: Vec<_> = self.core.devices().into_iter().filter(is_behind).collect();
         let level = |device: &Rc<Device<M>>| {
@@ -521,9 +516,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let is_its = |old: &&Rc<Device<M>>| old.successor().is_some_and(|successor| Rc::ptr_eq(&successor, device));
         let place = slots.iter().zip(0..).find_map(|(old, slot)| Some((old.as_ref().filter(is_its)?, slot)));
         let Some((old, slot)) = place else { return };
-        old.successor.take();
-        old.is_contradicted.set(old.is_leaving.take());
-        device.superblock.borrow_mut().replacement = false;
+        old.replacement.drop_successor();
+        device.leave_member();
         self.record
             .borrow_mut()
             .set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Active(Slot(slot)));

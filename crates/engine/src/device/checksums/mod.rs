@@ -15,8 +15,8 @@
 //! are unknown. Writes and sweeps fill in unknown checksums.
 
 mod counts;
+mod of_device;
 mod table;
-mod transfers;
 
 use crate::base::buffer::{Block, Buffer, Pool};
 use crate::base::join::join_all;
@@ -360,9 +360,9 @@ impl Checksums {
 
     /// Prepares a read that will be verified against `checksums`: requests the checksums of the data read. Returns
     /// [`Self::rewrites`].
-    pub(crate) fn expect(checksums: Option<&Self>, into: &mut Buffer) -> u64 {
+    pub(crate) fn expect(checksums: Option<&Self>, into: &mut [Buffer]) -> u64 {
         let Some(checksums) = checksums else { return 0 };
-        into.want_sums();
+        into.iter_mut().for_each(Buffer::want_sums);
         checksums.rewrites()
     }
 
@@ -371,9 +371,9 @@ impl Checksums {
         checksums: Option<&'a Self>,
         at: ComponentByte,
         result: &Result<(), MemberError>,
-        read: &Buffer,
+        read: &[Buffer],
     ) -> Option<&'a Self> {
-        checksums.filter(|checksums| result.is_ok() && !checksums.is_right(at, std::slice::from_ref(read)))
+        checksums.filter(|checksums| result.is_ok() && !checksums.is_right(at, read))
     }
 
     /// The number of ended writes. If it has changed during a read, a mismatch is not conclusive.
