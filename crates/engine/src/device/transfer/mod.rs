@@ -9,7 +9,7 @@
 //! 4. [`bare`]: counts the transfer, abandons it at the timeout, and overlays owed data on what was read.
 //! 5. [`Watched`](crate::seam::observe::Watched): shows the transfer to the array's observer, and calls the member.
 //!
-//! [`read`] and [`write`] lead through the layers: one function for each, whatever the number of buffers
+//! [`read`] and [`mod@write`] lead through the layers: one function for each, whatever the number of buffers
 //! ([`memory`]). They are not decorators over `Member`, for two reasons. Each `async fn` around a transfer moves its
 //! future once more, which the instructions of a small request show. And the calls that take no time ([`at_once`])
 //! pass the same layers with borrowed buffers, which a member lends in place.
