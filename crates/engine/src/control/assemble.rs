@@ -215,8 +215,7 @@ fn record_taken<M: Member>(record: &mut Record, rescue: &Rescue, election: &Elec
     for (index, slot) in &rescue.taken {
         record.set_role(election.numbers[*index].into(), DeviceRole::Active(*slot));
         let device = slots[slot.index()].as_ref().expect("a taken member is seated");
-        device.is_superblock_stale.set(true);
-        device.is_forced.set(true);
+        device.take_by_force();
     }
 }
 
@@ -416,17 +415,14 @@ fn seat_successors<M: Member>(
 ) -> Result<(), Refusal> {
     for (slot, successor) in successors {
         match &mut slots[slot.index()] {
-            Some(old) if old.successor().is_none() => drop(old.successor.replace(Some(successor))),
+            Some(old) if old.successor().is_none() => old.replacement.begin(successor),
             Some(_) => {
                 let reason = format!("slot {slot} has a replacement already");
                 return Err(Refusal::new(reason).of(&successor.name).field("superblock.dev_roles"));
             }
             // The member to be replaced is gone: the successor goes on from where it is.
             seat @ None => {
-                successor.superblock.borrow_mut().replacement = false;
-                if successor.superblock.borrow().recovery_offset.is_none() {
-                    successor.state.set(DeviceState::InSync);
-                }
+                successor.found_without_member();
                 *seat = Some(successor);
             }
         }
@@ -477,7 +473,7 @@ fn check_fit<M: Member>(geometry: &Geometry, slots: &[Option<Rc<Device<M>>>]) ->
     let all = seated.flat_map(|(index, device)| [device.successor(), Some(device)].map(|device| (index, device)));
     for (index, device) in all.filter_map(|(index, device)| Some((index, device?))) {
         let used = geometry.used_bytes(Slot(index as u16));
-        let there = device.member.limits().bytes.saturating_sub(device.data_at);
+        let there = device.member.limits().bytes.saturating_sub(device.data_at());
         if used > there {
             let reason = format!("{used} bytes of data do not fit the {there} bytes behind the data offset");
             return Err(Refusal::new(reason).of(&device.name).field("superblock.size"));

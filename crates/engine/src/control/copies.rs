@@ -15,7 +15,7 @@
 use crate::control::grow::as_io_error;
 use crate::control::state::Control;
 use crate::core::metadata_lock::MetadataGuard;
-use crate::device::{Device, DeviceState};
+use crate::device::{Device, DeviceState, Outdated};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::Member;
@@ -103,7 +103,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     fn change_slot(&self, guard: &MetadataGuard<'_>, from: Slot, to: Slot) {
         let mut slots = self.core.roster.slots.borrow_mut(guard);
         let device = slots[from.index()].take().expect("the slot has a member");
-        device.is_superblock_stale.set(true);
+        device.superblock.outdate(Outdated::ByMove);
         let number = device.superblock.borrow().device_number.0;
         self.metadata.record_mut(guard).set_role(number.into(), DeviceRole::Active(to));
         slots[to.index()] = Some(device);

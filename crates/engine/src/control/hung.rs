@@ -58,13 +58,13 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn probe_silent_members(&self) {
         while !self.core.gate.is_closed() {
             let seen = self.core.context.unanswered.seen();
-            let unanswered = |device: &Rc<Device<M>>| Some((device.clone(), device.unanswered.take()?));
+            let unanswered = |device: &Rc<Device<M>>| Some((device.clone(), device.faults.take_unanswered()?));
             let asked: Vec<_> = self.core.devices().iter().filter_map(unanswered).collect();
             for (device, at) in &asked {
                 let row = at.0..at.0 + ROW_BYTES;
                 let ask = async {
-                    if device.is_active() && self.reread(device, &row).await.is_err() && device.is_silent.get() {
-                        device.unanswered.set(Some(*at));
+                    if device.is_active() && self.reread(device, &row).await.is_err() && device.reach.is_silent() {
+                        device.faults.set_unanswered(*at);
                     }
                 };
                 if self.core.gate.closes_before(ask).await {
@@ -72,7 +72,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 }
             }
             let wait = self.core.clock.sleep_until(self.core.clock.now() + self.tick_length() * TICKS as u32);
-            match asked.iter().any(|(device, _)| device.unanswered.get().is_some()) {
+            match asked.iter().any(|(device, _)| device.faults.is_unanswered()) {
                 true => drop(self.core.gate.closes_before(wait).await),
                 false => self.core.context.unanswered.changed_since(seen).await,
             }
@@ -91,9 +91,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.context.tick.set(now);
         // Members that have left are included: a replaced member may still have reads under way.
         for device in self.core.members() {
-            if device.pending.abandon_before(now) {
+            if device.abandon_before(now) {
                 tracing::warn!("{}: no answer in time", device.name);
-                if !device.is_silent.replace(true) {
+                if device.reach.fall_silent() {
                     self.core.note_change(&device, self.core.slot_of_device(&device), ChangeKind::Silent, None);
                 }
             }

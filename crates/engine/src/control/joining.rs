@@ -28,7 +28,7 @@ use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member, MemberError};
 use crate::seam::report::ChangeKind;
 use format::superblock::{DeviceRole, Superblock, Version};
-use format::units::{DeviceNumber, SECTOR_BYTES, Sectors, Slot};
+use format::units::{DeviceNumber, SECTOR_BYTES, Slot};
 use std::rc::Rc;
 
 impl<M: Member, C: Clock> Control<M, C> {
@@ -67,7 +67,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.check_newcomer(&name, &member, &superblock)?;
         let context = self.core.context.clone();
         let device = Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad, context));
-        device.former_slot.set(Some(place_to_return));
+        device.state.set_former_slot(place_to_return);
         let known = async {
             device.find_checksums(&self.core.pool, self.core.clock.wall(), self.verify.get()).await;
             Ok(())
@@ -343,7 +343,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         empty.find_map(|slot| {
             let fitting = others.iter().filter(|device| self.fits(device, slot));
             let rank = |device: &&Rc<Device<M>>| {
-                let returns_here = device.former_slot.get().is_some_and(|place| place.slot == slot);
+                let returns_here = device.state.former_slot().is_some_and(|place| place.slot == slot);
                 (!returns_here, device.superblock.borrow().device_number)
             };
             Some((fitting.min_by_key(rank)?.clone(), slot))
@@ -354,7 +354,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// there is left to md.
     pub(crate) fn fits(&self, device: &Device<M>, slot: Slot) -> bool {
         let superblock = device.superblock.borrow();
-        let room = device.member.limits().bytes.saturating_sub(device.data_at);
+        let room = device.member.limits().bytes.saturating_sub(device.data_at());
         device.state.get() == DeviceState::Spare
             && superblock.version != Version::V0_90
             && self.core.geometry().used_bytes(slot) <= room
@@ -364,19 +364,13 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Puts a spare into a slot. The caller publishes.
     fn seat(&self, guard: &MetadataGuard<'_>, device: Rc<Device<M>>, slot: Slot) {
         let cleared = self.metadata.intent().map(|intent| intent.events_cleared());
-        let by_bitmap = device.former_slot.take().is_some_and(|place| {
+        let by_bitmap = device.state.former_slot().is_some_and(|place| {
             // Checked again: bits may have been cleared while the spare waited for other recoveries.
             place.slot == slot && cleared.is_some_and(|cleared| place.events >= cleared)
         });
         self.core.roster.others.borrow_mut(guard).retain(|other| !Rc::ptr_eq(other, &device));
-        device.state.set(DeviceState::Recovering { current: 0 });
-        device.is_superblock_stale.set(true);
-        let number = {
-            let mut superblock = device.superblock.borrow_mut();
-            superblock.recovery_offset = (!mutant!("spare-called-current")).then_some(Sectors(0));
-            superblock.recovery_from_bitmap = by_bitmap;
-            usize::from(superblock.device_number.0)
-        };
+        device.take_seat(by_bitmap);
+        let number = usize::from(device.superblock.borrow().device_number.0);
         self.metadata.record_mut(guard).set_role(number, DeviceRole::Active(slot));
         let reason = if by_bitmap { Some("of what the bitmap names") } else { None };
         self.core.report_change(&device, Some(slot), ChangeKind::Recovering, reason);

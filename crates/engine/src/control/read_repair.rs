@@ -24,7 +24,7 @@
 use crate::base::buffer::Block;
 use crate::base::range_lock::RangeGuard;
 use crate::control::state::Control;
-use crate::device::{Device, DeviceState, count};
+use crate::device::{Device, DeviceState, Reach};
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
@@ -32,7 +32,7 @@ use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault, Ope
 use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
 use format::geometry::Geometry;
-use format::units::{ComponentByte, MemberByte, SECTOR_BYTES, Slot};
+use format::units::{ComponentByte, SECTOR_BYTES, Slot};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -94,7 +94,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let slots = self.core.roster.slots.borrow();
         slots.iter().zip(0..).find_map(|(device, slot)| {
             let device = device.as_ref().filter(|device| device.is_active())?;
-            let range = device.unread.borrow_mut().take_first()?;
+            let range = device.faults.take_queued()?;
             Some((Slot(slot), device.clone(), range))
         })
     }
@@ -118,7 +118,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let errors = if is_bad_already || (is_corrupt && !mutant!("corruption-as-read-error")) {
             0
         } else {
-            device.read_errors.add(self.core.clock.now())
+            device.faults.add_error(self.core.clock.now())
         };
         if errors > self.read_repair.read_errors_max.get() && self.eject_for_errors(device, &range).await? {
             return Ok(false);
@@ -150,14 +150,16 @@ impl<M: Member, C: Clock> Control<M, C> {
         let into = self.core.pool.take((range.end - range.start) as usize);
         let (result, _) = device.read_verified_unqueued(ComponentByte(range.start), into, Why::Sweep).await;
         let is_away = result.as_ref().is_err_and(|error| !error.is_medium_error());
-        let was_away = device.is_away.replace(is_away) | device.is_silent.get();
-        if !is_away {
-            if device.is_silent.replace(false) {
-                self.core.report_change(device, self.core.slot_of_device(device), ChangeKind::Answers, None);
-            }
-            self.core.update_whole();
+        if is_away {
+            device.reach.read_failed(true);
+            return result;
         }
-        if was_away && !is_away {
+        let before = device.reach.answered();
+        if before == Reach::Silent {
+            self.core.report_change(device, self.core.slot_of_device(device), ChangeKind::Answers, None);
+        }
+        self.core.update_whole();
+        if before != Reach::Answering {
             self.sweeps.changed.raise(); // a sweep that needs this member can go on
         }
         result
@@ -174,7 +176,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if device.is_active() && self.core.survives_without(device) {
             return self.metadata.eject(&change, vec![(device.clone(), error)]).await;
         }
-        device.unread.borrow_mut().add(range.clone());
+        device.faults.queue(range.clone());
         Ok(())
     }
 
@@ -229,7 +231,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             // The member owes the write; reads come from memory until there is room.
             Err(error) if error.kind == MemberErrorKind::NoSpace => Ok(RepairResult::NotNeeded),
             Ok(()) => {
-                count(&device.rewritten_bytes, range.end - range.start);
+                device.activity.rewritten(range.end - range.start);
                 if found.is_some_and(|error| error.kind == MemberErrorKind::Corrupt) {
                     return Ok(RepairResult::Restored);
                 }
@@ -316,7 +318,7 @@ fn detected_error<M: Member>(
     MemberFault {
         kind: MemberErrorKind::Io,
         operation,
-        at: MemberByte(device.data_at + range.start),
+        at: device.absolute(ComponentByte(range.start)),
         bytes: range.end - range.start,
         source: Rc::new(std::io::Error::other(reason)),
     }

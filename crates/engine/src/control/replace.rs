@@ -31,7 +31,7 @@ use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
 use format::geometry::Geometry;
 use format::superblock::DeviceRole;
-use format::units::{ComponentByte, Sectors, Slot};
+use format::units::{ComponentByte, Slot};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -101,19 +101,11 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(failed.after("the array goes on without this spare").advice("give another"));
         }
         self.core.watch(&spare.name, &spare.member);
-        spare.state.set(DeviceState::Recovering { current: 0 });
-        spare.is_superblock_stale.set(true);
-        spare.former_slot.set(None);
-        let number = {
-            let mut superblock = spare.superblock.borrow_mut();
-            superblock.recovery_offset = Some(Sectors(0));
-            superblock.recovery_from_bitmap = false;
-            superblock.replacement = true;
-            usize::from(superblock.device_number.0)
-        };
+        spare.become_successor();
+        let number = usize::from(spare.superblock.borrow().device_number.0);
         self.core.roster.others.borrow_mut(guard).retain(|other| !Rc::ptr_eq(other, &spare));
         self.metadata.record_mut(guard).set_role(number, DeviceRole::Active(slot));
-        old.successor.replace(Some(spare.clone()));
+        old.replacement.begin(spare.clone());
         let published = self.metadata.publish(guard).await;
         self.sweeps.changed.raise();
         published.map_err(refused)?;
@@ -223,14 +215,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         old: Rc<Device<M>>,
         successor: Rc<Device<M>>,
     ) -> Result<(), ArrayError> {
-        {
-            let mut superblock = successor.superblock.borrow_mut();
-            superblock.recovery_offset = None;
-            superblock.replacement = false;
-        }
-        successor.state.set(DeviceState::InSync);
-        successor.is_superblock_stale.set(true);
-        old.is_leaving.set(true);
+        successor.become_current();
+        old.replacement.begin_takeover();
         {
             let mut record = self.metadata.record_mut(guard);
             record.set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
@@ -238,9 +224,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let published = self.metadata.publish(guard).await;
         // Neither the successor nor the member must have failed meanwhile.
-        if old.is_leaving.take() && successor.state.get() == DeviceState::InSync {
-            old.successor.take();
-            old.state.set(DeviceState::Faulty);
+        if old.replacement.end_takeover() && successor.state.get() == DeviceState::InSync {
+            old.replacement.take_successor();
+            old.retire();
             self.core.roster.slots.borrow_mut(guard)[slot.index()] = Some(successor.clone());
             self.core.roster.slot_changed.raise();
             self.core.report_change(&successor, Some(slot), ChangeKind::Replaced, Some(&old.name));

@@ -199,6 +199,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 }
 
 fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStatus {
+    let totals = device.activity.totals();
     MemberStatus {
         name: device.name.clone(),
         slot,
@@ -206,7 +207,7 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
         state: match device.state.get() {
             // A member is shown as in sync only once its superblock says so.
             DeviceState::InSync
-                if device.in_recovery.get() && device.is_superblock_stale.get() && !mutant!("in-sync-too-soon") =>
+                if device.state.in_recovery() && device.is_superblock_stale() && !mutant!("in-sync-too-soon") =>
             {
                 "recovering"
             }
@@ -215,14 +216,14 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
             DeviceState::Spare => "spare",
             DeviceState::Faulty => "faulty",
         },
-        reads: device.counters.reads.get(),
-        read_bytes: device.counters.read_bytes.get(),
-        writes: device.counters.writes.get(),
-        written_bytes: device.counters.written_bytes.get(),
-        errors: device.counters.errors.get(),
+        reads: totals.reads,
+        read_bytes: totals.read_bytes,
+        writes: totals.writes,
+        written_bytes: totals.written_bytes,
+        errors: totals.errors,
         corrupt_blocks: device.corrupt_blocks(),
-        healed_bytes: device.rewritten_bytes.get(),
-        to_heal_bytes: device.unread.borrow().bytes(),
+        healed_bytes: totals.rewritten_bytes,
+        to_heal_bytes: device.faults.queued_bytes(),
         corrected_sectors: device.superblock.borrow().corrected_reads,
         bad_bytes: device.bad.bytes(),
         disk_error: device.superblock.borrow().disk_errors.contains(&device.superblock.borrow().device_number),

@@ -162,8 +162,7 @@ impl<M: Member, C: Clock> Core<M, C> {
         self.update_whole();
         if range.end - range.start > ROW_BYTES {
             // Only a part of this long transfer may have failed. Read repair restores the rest.
-            device.unread.borrow_mut().add(range.clone());
-            self.context.read_error_pending.raise();
+            device.queue_for_repair(range.clone());
         }
         true
     }
@@ -172,7 +171,7 @@ impl<M: Member, C: Clock> Core<M, C> {
     pub(crate) fn data_of(&self, device: &Rc<Device<M>>, error: &MemberError) -> Option<Range<u64>> {
         let is_change = matches!(error.operation, Operation::Write | Operation::WriteZeroes | Operation::Discard);
         let slot = self.slot_of_device(device).filter(|_| is_change && error.bytes > 0)?;
-        let start = error.at.0.checked_sub(device.data_at)?;
+        let start = error.at.0.checked_sub(device.data_at())?;
         let range = start..start + error.bytes;
         (range.end <= self.geometry().used_bytes(slot)).then_some(range)
     }

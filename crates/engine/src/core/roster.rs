@@ -82,7 +82,7 @@ impl<M: Member, C: Clock> Core<M, C> {
             return Vec::new();
         }
         let failed = |(_, device): (Slot, Rc<Device<M>>)| {
-            let error = device.failure.take()?;
+            let error = device.replacement.take_failure()?;
             Some((device, error))
         };
         self.successors().into_iter().filter_map(failed).collect()

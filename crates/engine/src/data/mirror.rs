@@ -102,7 +102,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let slots = self.core.roster.slots.borrow();
         piece.copies.iter().all(|&(slot, at)| {
             in_slot(&slots, slot).is_some_and(|device| {
-                let is_idle = device.in_flight.get() == 0 && !device.is_write_mostly();
+                let is_idle = device.activity.in_flight() == 0 && !device.is_write_mostly();
                 is_idle && device.is_readable(at.0..at.0 + bytes)
             })
         })
@@ -120,9 +120,10 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let slots = self.core.roster.slots.borrow();
         let load = |slot: Slot, at: ComponentByte| {
             let device = in_slot(&slots, slot)?;
-            let distance = device.head.get().abs_diff(at.0);
+            let distance = device.activity.head().abs_diff(at.0);
             let is_readable = device.is_readable(at.0..at.0 + bytes);
-            is_readable.then(|| (device.is_forced.get() || device.is_write_mostly(), device.in_flight.get(), distance))
+            is_readable
+                .then(|| (device.state.is_forced() || device.is_write_mostly(), device.activity.in_flight(), distance))
         };
         piece
             .copies

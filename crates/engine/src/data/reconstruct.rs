@@ -210,7 +210,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if parity.parities() < 2 || lost != 1 || !unreadable.intersection(both).is_empty() {
             return None;
         }
-        let load = |role| self.device_of(stripe, role).map_or(0, |device| device.in_flight.get());
+        let load = |role| self.device_of(stripe, role).map_or(0, |device| device.activity.in_flight());
         let is_p_s_turn = (stripe.number() / u64::from(parity.slots())).is_multiple_of(2);
         match load(Role::P).cmp(&load(Role::Q)) {
             std::cmp::Ordering::Less => Some(Role::Q),

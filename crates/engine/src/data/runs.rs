@@ -88,7 +88,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             let kind = result.as_ref().err().map(|error| error.kind);
             match on_error {
                 OnReadError::Leave if kind == Some(MemberErrorKind::TimedOut) => {
-                    device.unanswered.set(Some(at));
+                    device.faults.set_unanswered(at);
                     self.core.context.unanswered.raise();
                 }
                 OnReadError::Leave => {}

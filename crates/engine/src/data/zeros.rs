@@ -74,8 +74,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let inside = self.core.enter_to_write(at, bytes)?;
         if self.core.is_redundant() {
             drop(inside);
-            let all_promise =
-                self.core.roster.slots.borrow().iter().flatten().all(|device| device.discards_to_zeros.get());
+            let all_promise = self.core.roster.slots.borrow().iter().flatten().all(|device| device.discards_to_zeros());
             return if all_promise { self.punch_hole(at, bytes, Durability::Ordinary).await } else { Ok(()) };
         }
         let _writing = self.core.writers.begin();
@@ -228,9 +227,9 @@ impl<M: Member> Extent<M> {
     /// Zeroes the extent by the best means that the member supports.
     async fn zero(&self, means: Means, zeros: &Block) -> Result<(), MemberError> {
         let Extent { device, at, bytes } = self;
-        if means == Means::Discard && device.discards_to_zeros.get() {
+        if means == Means::Discard && device.discards_to_zeros() {
             match device.discard(*at, *bytes).await {
-                Err(error) if error.kind == MemberErrorKind::Unsupported => device.discards_to_zeros.set(false),
+                Err(error) if error.kind == MemberErrorKind::Unsupported => device.discard_refused(),
                 done => return done,
             }
         }

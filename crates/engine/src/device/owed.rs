@@ -8,17 +8,14 @@
 //! * The write itself fails with [`ArrayErrorKind::NoSpace`]. A later successful write of the same range replaces the
 //!   owed bytes.
 //!
-//! This module holds the overlay alone. [`crate::control::owed`] retries the writes, and [`crate::data`] limits their
-//! memory. Levels without redundancy owe nothing: each of their bytes has one position, and a failed write may be there
-//! in part.
+//! This module holds the overlay alone. [`crate::device::transfer::notes`] fills it, [`crate::control::owed`] retries
+//! the writes, and [`crate::data`] limits their memory. Levels without redundancy owe nothing: each of their bytes has
+//! one position, and a failed write may be there in part.
 //!
 //! [`ArrayErrorKind::NoSpace`]: crate::ArrayErrorKind::NoSpace
 
 use crate::base::buffer::Block;
-use crate::device::Device;
-use crate::seam::member::{Member, MemberError, MemberErrorKind};
 use format::geometry::Level;
-use format::units::ComponentByte;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -62,9 +59,21 @@ impl Content {
 pub(crate) struct Owed {
     pieces: RefCell<BTreeMap<u64, Content>>,
     cost: Cell<u64>,
+    /// Whether a write without space is kept here.
+    is_allowed: bool,
 }
 
 impl Owed {
+    /// Nothing owed by a member of an array of `level`.
+    pub(super) fn of_level(level: Level) -> Self {
+        Self { is_allowed: is_redundant(level), ..Self::default() }
+    }
+
+    /// Whether a write without space is kept as owed.
+    pub(super) fn is_allowed(&self) -> bool {
+        self.is_allowed
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.cost.get() == 0
     }
@@ -144,7 +153,7 @@ impl Owed {
     }
 
     /// Overlays the owed bytes on data read at `at`.
-    fn cover(&self, at: u64, read: &mut [u8]) {
+    pub(super) fn cover(&self, at: u64, read: &mut [u8]) {
         for (start, content) in self.parts(&(at..at + read.len() as u64)) {
             let place = (start - at) as usize..(start - at + content.len()) as usize;
             match content {
@@ -155,6 +164,11 @@ impl Owed {
     }
 }
 
+/// Whether `level` has redundancy, as md defines it.
+fn is_redundant(level: Level) -> bool {
+    !matches!(level, Level::Linear | Level::Raid0)
+}
+
 /// The pieces that overlap `range`, in ascending order.
 fn touched<'a>(
     pieces: &'a BTreeMap<u64, Content>,
@@ -163,71 +177,6 @@ fn touched<'a>(
     let (start, end) = (range.start, range.end);
     let before = pieces.range(..start).next_back().filter(|(at, content)| *at + content.len() > start);
     before.into_iter().chain(pieces.range(start..end.max(start))).map(|(at, content)| (*at, content))
-}
-
-impl<M: Member> Device<M> {
-    /// Whether a write without space is kept as owed.
-    pub(crate) fn may_owe(&self) -> bool {
-        self.is_redundant
-    }
-
-    /// Whether `level` has redundancy, as md defines it.
-    pub(crate) fn is_of_redundant(level: Level) -> bool {
-        !matches!(level, Level::Linear | Level::Raid0)
-    }
-
-    /// After a write of `blocks` that ended with `result`: keeps them if the member had no space.
-    pub(crate) fn note_owed(&self, at: ComponentByte, blocks: &[Block], result: &Result<(), MemberError>) {
-        if !result.as_ref().is_err_and(|error| error.kind == MemberErrorKind::NoSpace) || !self.may_owe() {
-            return;
-        }
-        let mut at = at.0;
-        for block in blocks {
-            // A copy, because a slice would hold the memory of the whole request.
-            self.owe(at, Content::Bytes(self.context.pool.copy_of(block)));
-            at += block.len() as u64;
-        }
-    }
-
-    /// As [`Device::note_owed`], of zeros.
-    pub(crate) fn note_zeros_owed(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
-        if result.as_ref().is_err_and(|error| error.kind == MemberErrorKind::NoSpace) && self.may_owe() {
-            self.owe(at.0, Content::Zeros(bytes));
-        }
-    }
-
-    fn owe(&self, at: u64, content: Content) {
-        if self.owed.is_empty() {
-            tracing::warn!("{}: no space for written data; it stays in memory until the member has space", self.name);
-        }
-        if !mutant!("owed-forgotten") {
-            self.owed.put(at, content);
-        }
-        self.context.owed_changed.raise();
-    }
-
-    /// After a successful write of `range`: nothing of it is owed any more.
-    pub(crate) fn note_paid(&self, range: &Range<u64>) {
-        if !self.owed.is_empty() && self.owed.remove(range) && self.owed.is_empty() {
-            tracing::warn!("{}: space is available again, and all owed data is written", self.name);
-            self.context.owed_changed.raise();
-        }
-    }
-
-    /// The result of a read, with the owed bytes overlaid. A failed read succeeds if all of its range is owed.
-    pub(crate) fn with_owed(
-        &self,
-        at: ComponentByte,
-        result: Result<(), MemberError>,
-        into: &mut [u8],
-    ) -> Result<(), MemberError> {
-        let range = at.0..at.0 + into.len() as u64;
-        if !self.owed.touches(&range) || (result.is_err() && !self.owed.covers(&range)) {
-            return result;
-        }
-        self.owed.cover(at.0, into);
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Timeouts for hung members: an operation that has not ended within the timeout is
 //! abandoned.
 //!
-//! Operations do not read the clock. An operation that does not end at once is listed with
-//! the tick at which it began. A tick is a fraction of the timeout, and a background task
-//! advances it ([`crate::control::hung`]). Without that task or without a timeout no operation
+//! Operations do not read the clock. An operation that does not end at once is listed here with
+//! the tick at which it began ([`crate::device::transfer::bare`]). A tick is a fraction of the timeout, and a
+//! background task advances it ([`crate::control::hung`]). Without that task or without a timeout no operation
 //! is abandoned.
 //!
 //! * An abandoned operation goes on at the member, with its memory ([`crate::base::buffer`]); no task waits for it.
@@ -13,13 +13,7 @@
 //!
 //! Fact: 30 s is the timeout of a SCSI command in Linux (`SD_TIMEOUT` in `drivers/scsi/sd.h`).
 
-use crate::device::{Device, DeviceState};
-use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
-use format::units::MemberByte;
 use std::cell::RefCell;
-use std::future::poll_fn;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -47,14 +41,14 @@ pub(crate) struct PendingOperations {
 }
 
 /// The slot of one operation; dropping this frees it.
-struct PendingSlot<'a> {
+pub(super) struct PendingSlot<'a> {
     table: &'a PendingOperations,
     index: Option<usize>,
 }
 
 impl PendingSlot<'_> {
     /// Ready when the operation is abandoned.
-    fn poll(&mut self, tick: u64, context: &Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&mut self, tick: u64, context: &Context<'_>) -> Poll<()> {
         let slots = &mut *self.table.slots.borrow_mut();
         let index = *self.index.get_or_insert_with(|| {
             self.table.free.borrow_mut().pop().unwrap_or_else(|| {
@@ -84,6 +78,11 @@ impl Drop for PendingSlot<'_> {
 }
 
 impl PendingOperations {
+    /// For an operation that begins; it takes a slot when it is first polled.
+    pub(super) fn slot(&self) -> PendingSlot<'_> {
+        PendingSlot { table: self, index: None }
+    }
+
     /// Abandons all operations, because the member was ejected.
     pub(crate) fn abandon(&self) {
         self.abandon_before(u64::MAX);
@@ -104,31 +103,5 @@ impl PendingOperations {
         let is_any = !late.is_empty();
         late.into_iter().flatten().for_each(Waker::wake);
         is_any
-    }
-}
-
-impl<M: Member> Device<M> {
-    /// Waits for `work` on this member until the timeout. The caller pins the work, because the future of a
-    /// transfer would hold an argument by value twice.
-    pub(crate) async fn with_timeout<T>(
-        &self,
-        operation: Operation,
-        (at, bytes): (MemberByte, u64),
-        mut work: Pin<&mut impl Future<Output = T>>,
-    ) -> Result<T, MemberError> {
-        let mut slot = PendingSlot { table: &self.pending, index: None };
-        poll_fn(|context| match work.as_mut().poll(context) {
-            Poll::Ready(done) => Poll::Ready(Ok(done)),
-            Poll::Pending => slot.poll(self.context.tick.get(), context).map(|()| Err(())),
-        })
-        .await
-        .map_err(|()| {
-            let reason = match self.state.get() {
-                DeviceState::Faulty => "abandoned: the member was ejected from the array",
-                _ => "no answer in time",
-            };
-            let source = Rc::new(std::io::Error::new(std::io::ErrorKind::TimedOut, reason));
-            MemberFault { kind: MemberErrorKind::TimedOut, operation, at, bytes, source }.into()
-        })
     }
 }

@@ -69,7 +69,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.flush_devices().await?;
         let change = self.begin().await?;
         self.core.health.agreed.set(true);
-        self.core.roster.slots.borrow().iter().flatten().for_each(|device| device.is_forced.set(false));
+        self.core.roster.slots.borrow().iter().flatten().for_each(|device| device.state.forget_force());
         self.record_mut(&change).resync = Resync::Clean;
         if let Some(intent) = self.intent() {
             intent.clear_needed();
@@ -143,24 +143,20 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     fn set_faulty(&self, guard: &MetadataGuard<'_>, device: &Rc<Device<M>>) {
-        device.state.set(DeviceState::Faulty);
-        device.owed.clear();
-        self.core.context.owed_changed.raise();
-        device.pending.abandon();
+        device.eject();
         self.core.listener().inspect(|listener| listener.slots_changed());
         self.drop_successor(guard, device);
         let mut slots = self.core.roster.slots.borrow_mut(guard);
         if let Some(slot) = slots.iter_mut().find(|slot| slot.as_ref().is_some_and(|d| Rc::ptr_eq(d, device))) {
-            device.is_leaving.set(false);
             // The successor takes the slot, with what it has recovered so far.
-            *slot = device.successor.take();
+            *slot = device.replacement.take_successor();
             if let Some(successor) = &*slot {
-                successor.superblock.borrow_mut().replacement = false;
+                successor.leave_member();
                 self.core.roster.slot_changed.raise();
             }
             // A successor that failed a write does not take the slot.
-            if let Some(successor) = slot.take_if(|successor| successor.failure.borrow().is_some()) {
-                successor.state.set(DeviceState::Faulty);
+            if let Some(successor) = slot.take_if(|successor| successor.replacement.has_failed()) {
+                successor.retire();
                 self.record_mut(guard)
                     .set_role(successor.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
                 self.core.roster.others.borrow_mut(guard).push(successor);
@@ -249,9 +245,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             return Ok(failures);
         }
         self.record_mut(guard).events = events;
-        let staying = self.core.devices().into_iter().filter(|device| !device.is_leaving.get());
+        let staying = self.core.devices().into_iter().filter(|device| !device.replacement.is_leaving());
         let (changed, others): (Vec<_>, Vec<_>) =
-            staying.partition(|device| device.is_superblock_stale.get() && !mutant!("newcomer-told-last"));
+            staying.partition(|device| device.is_superblock_stale() && !mutant!("newcomer-told-last"));
         let is_seated = |device: &&Rc<Device<M>>| matches!(device.state.get(), DeviceState::Recovering { .. });
         debug_assert!(
             changed.iter().filter(is_seated).count() <= 1,
@@ -263,7 +259,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                 || successors.iter().any(|(_, successor)| Rc::ptr_eq(successor, device))
         };
         let (first, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(is_first);
-        let (last, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|device| device.is_contradicted.get());
+        let (last, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|device| device.replacement.is_contradicted());
         for devices in [changed, first] {
             let failures = self.write_superblocks(guard, devices).await;
             if !failures.is_empty() {
@@ -282,8 +278,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let results = join_all(writes).await;
         let outcome = |(device, result): (Rc<Device<M>>, Result<(), MemberError>)| match result {
             Ok(()) => {
-                device.is_superblock_stale.set(false);
-                device.is_contradicted.set(false);
+                device.superblock_written();
                 None
             }
             Err(error) => Some((device, error)),
@@ -314,7 +309,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             let role = shared.roles.get(usize::from(own.device_number.0));
             let is_told = role.is_none_or(|role| *role == own.own_role());
             // A member that changed since then gets its own change first, which the others do not know yet.
-            own.events < events && is_told && (mutant!("level-before-told") || !device.is_superblock_stale.get())
+            own.events < events && is_told && (mutant!("level-before-told") || !device.is_superblock_stale())
         };
         let devices: Vec<_> = self.core.devices().into_iter().filter(is_behind).collect();
         let level = |device: &Rc<Device<M>>| {
@@ -406,9 +401,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let is_its = |old: &&Rc<Device<M>>| old.successor().is_some_and(|successor| Rc::ptr_eq(&successor, device));
         let place = slots.iter().zip(0..).find_map(|(old, slot)| Some((old.as_ref().filter(is_its)?, slot)));
         let Some((old, slot)) = place else { return };
-        old.successor.take();
-        old.is_contradicted.set(old.is_leaving.take());
-        device.superblock.borrow_mut().replacement = false;
+        old.replacement.drop_successor();
+        device.leave_member();
         self.record_mut(guard).set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Active(Slot(slot)));
         self.core.roster.others.borrow_mut(guard).push(device.clone());
     }

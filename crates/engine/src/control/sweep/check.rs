@@ -375,7 +375,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             name: device.as_ref().map(|device| device.name.clone()).unwrap_or_default(),
             slot: slot.0,
             role: role.to_owned(),
-            member_at: device.map_or(0, |device| device.data_at) + at,
+            member_at: device.map_or(0, |device| device.data_at()) + at,
             bytes: row.bytes,
         }
     }

@@ -83,7 +83,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     fn is_forced(&self, slot: Slot) -> bool {
-        self.core.device(slot).is_some_and(|device| device.is_forced.get())
+        self.core.device(slot).is_some_and(|device| device.state.is_forced())
     }
 
     fn is_current(&self, run: &Run) -> bool {

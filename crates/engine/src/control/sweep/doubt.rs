@@ -105,7 +105,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     fn windows_of_hole(&self, name: &str, hole: &Range<u64>) -> Vec<u64> {
         let Some((slot, data_at)) = (0..self.core.geometry().slots()).map(Slot).find_map(|slot| {
             let device = self.core.device(slot).filter(|device| device.name == name)?;
-            Some((slot, device.data_at))
+            Some((slot, device.data_at()))
         }) else {
             return Vec::new();
         };

@@ -11,7 +11,7 @@ use crate::control::state::Control;
 use crate::control::sweep::copies::array_range;
 use crate::control::sweep::purpose::{Ending, Purpose, SweepRange, Tally, Target};
 use crate::core::authority::Authority;
-use crate::device::{Device, DeviceState};
+use crate::device::{Device, DeviceState, Reach};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;
@@ -61,13 +61,13 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// The targets that the sweep began with. A member seated during a window would be called current there
     /// without its data; it waits for the next sweep.
     fn targets_of_sweep(&self) -> Vec<Target<M>> {
-        self.targets().into_iter().filter(|target| target.device.in_recovery.get()).collect()
+        self.targets().into_iter().filter(|target| target.device.state.in_recovery()).collect()
     }
 
     pub(super) fn recovery_range(&self) -> SweepRange {
         let step = self.component_step();
         let targets = self.targets();
-        targets.iter().for_each(|target| target.device.in_recovery.set(true));
+        targets.iter().for_each(|target| target.device.state.enter_recovery());
         let from = targets.iter().filter_map(|target| current(&target.device)).min().unwrap_or(0);
         SweepRange { start: 0, from: from / step * step, end: self.core.component_bytes(), step, member_bytes: step }
     }
@@ -136,10 +136,9 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// way to go on); their logs are written before their recovery offset passes the range.
     pub(crate) fn record_lost(&self, range: &Range<u64>, targets: &[Target<M>]) -> Result<(), ArrayError> {
         // A silent or absent member may still return with this data, so the recovery waits.
-        let is_away = |device: &&Rc<Device<M>>| device.is_away.get() || device.is_silent.get();
+        let is_away = |device: &&Rc<Device<M>>| device.reach.get() != Reach::Answering;
         if let Some(device) = self.core.roster.slots.borrow().iter().flatten().find(is_away) {
-            device.unread.borrow_mut().add(range.clone()); // to be read again
-            self.core.context.read_error_pending.raise();
+            device.queue_for_repair(range.clone()); // to be read again
             return Err(self.component_error(range, None));
         }
         for Target { device, .. } in targets {
@@ -159,12 +158,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// metadata lock; the next checkpoint takes the lock and writes it.
     pub(super) fn recovered_in(&self, range: Range<u64>) {
         for Target { device, .. } in self.targets_of_sweep() {
-            match device.state.get() {
-                DeviceState::Recovering { current } if current >= range.start => {
-                    device.state.set(DeviceState::Recovering { current: current.max(range.end) });
-                }
-                _ => {}
-            }
+            device.state.recovered(&range);
         }
     }
 
@@ -180,11 +174,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let (successors, recovered): (Vec<_>, Vec<_>) = done.partition(Target::is_successor);
         for Target { slot, device } in recovered {
             self.core.report_change(&device, Some(slot), ChangeKind::Recovered, None);
-            device.state.set(DeviceState::InSync);
-            device.is_superblock_stale.set(true);
-            let mut superblock = device.superblock.borrow_mut();
-            superblock.recovery_offset = None;
-            superblock.recovery_from_bitmap = false;
+            device.become_current();
         }
         self.core.update_whole();
         match successors.is_empty() {

@@ -18,7 +18,7 @@
 //! Format: [`format::integrity`].
 
 use crate::device::checksums::counts::Counts;
-use crate::device::checksums::{WrittenChecksums, checksum};
+use crate::device::checksums::written::{WrittenChecksums, checksum};
 use format::Defect;
 use format::integrity::{Binding, Checksum, Layout, Open, PAGE_ENTRIES, Page};
 use smallvec::SmallVec;

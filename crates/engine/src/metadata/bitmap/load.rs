@@ -99,9 +99,8 @@ fn follow<M: Member>(freshest: &Superblock, device: &Device<M>, standing: Standi
         let reason = "has its bitmap at another place than the other members, or has none";
         return Err(Refusal::new(reason).of(&device.name).field("superblock.bitmap_offset"));
     }
-    *device.superblock.borrow_mut() = superblock
-        .with_bitmap(freshest.bitmap, device.member.limits().bytes)
-        .map_err(|defect| Refusal::defect(&device.name, defect))?;
+    let followed = superblock.with_bitmap(freshest.bitmap, device.member.limits().bytes);
+    device.superblock.replace(followed.map_err(|defect| Refusal::defect(&device.name, defect))?);
     Ok(())
 }
 
