@@ -697,5 +697,6 @@ fn record_found<M: Member>(
         lagging,
         is_flush_pending: !mutant!("found-unflushed"),
         is_force_pending: false,
+        is_out_of_room: false,
     }
 }

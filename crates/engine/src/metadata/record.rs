@@ -27,6 +27,8 @@ pub(crate) struct Record {
     /// The array was assembled by force, and its superblocks do not show that yet. As they are, the next assembly
     /// would refuse the array.
     pub(crate) is_force_pending: bool,
+    /// A member had no room for its superblock, so the pending rounds are tried again.
+    pub(crate) is_out_of_room: bool,
 }
 
 /// What the superblocks with the same events say.

@@ -12,7 +12,7 @@ use crate::base::join::join_all;
 use crate::core::authority::Authority;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::device::{Device, DeviceState, Failures};
-use crate::metadata::record::{ROUNDS_TO_EJECT, ROUNDS_TO_EJECT_ABSENT};
+use crate::metadata::record::{ROUNDS_TO_EJECT, ROUNDS_TO_EJECT_ABSENT, SharedFields};
 use crate::metadata::state::Metadata;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
@@ -202,8 +202,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.core.to_the_end(self.write_rounds(guard)).await
     }
 
-    /// Writes rounds until none is pending. If a member has no room for the bitmap, neither the bitmap nor the
-    /// superblocks are written, and the rounds stay pending.
+    /// Writes rounds until none is pending. If a member has no room for the bitmap or its superblock, the rounds stay
+    /// pending, and [`Self::retry_rounds`] writes them later. Such a member is not ejected.
     async fn write_rounds(&self, guard: &MetadataGuard<'_>) -> Result<(), ArrayError> {
         {
             let mut record = self.record_mut(guard);
@@ -215,10 +215,38 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             if failures.is_empty() {
                 self.record_mut(guard).rounds_pending -= 1;
             }
-            self.take_out_all(guard, failures)?;
+            let (without_room, failed): (Failures<M>, Failures<M>) = failures.into_iter().partition(lacks_room);
+            self.take_out_all(guard, failed)?;
+            if let Some((device, error)) = without_room.first() {
+                return Err(self.note_without_room(guard, device, error));
+            }
         }
-        self.record_mut(guard).is_force_pending = false;
+        let mut record = self.record_mut(guard);
+        (record.is_force_pending, record.is_out_of_room) = (false, false);
         Ok(())
+    }
+
+    fn note_without_room(&self, guard: &MetadataGuard<'_>, device: &Device<M>, error: &MemberError) -> ArrayError {
+        let reason = format!("{}: no room for its superblock: {error}", device.name);
+        if !std::mem::replace(&mut self.record_mut(guard).is_out_of_room, true) {
+            tracing::warn!("{reason}; until there is room, the array takes no writes that change superblocks");
+            self.core.context.owed_changed.raise();
+        }
+        ArrayError::new(ArrayErrorKind::NoSpace, reason)
+    }
+
+    /// Whether rounds are pending because a member has no room for its superblock.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.record().is_out_of_room
+    }
+
+    /// Writes the rounds for which a member had no room.
+    pub(crate) async fn retry_rounds(&self) -> Result<(), ArrayError> {
+        if !self.lacks_room() {
+            return Ok(());
+        }
+        let change = self.begin().await?;
+        if self.lacks_room() { self.publish(&change).await } else { Ok(()) }
     }
 
     /// Writes one round: bitmap headers, then superblocks in this order.
@@ -270,11 +298,17 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         let mut failures = self.write_superblocks(guard, rest).await;
         failures.extend(self.write_superblocks(guard, last).await);
+        let without_room = failures.iter().find(|failure| lacks_room(failure));
+        if let Some((device, _)) = without_room.filter(|_| !mutant!("round-without-room-passed")) {
+            // It gets this round before any later one, or it would be two events behind the others.
+            let Superblock { resync, roles, bitmap, .. } = self.superblock_of(device);
+            self.record_mut(guard).lagging = Some(SharedFields { resync, roles, bitmap });
+        }
         Ok(failures)
     }
 
     async fn write_superblocks(&self, _guard: &MetadataGuard<'_>, devices: Vec<Rc<Device<M>>>) -> Failures<M> {
-        let writes = devices.iter().map(|device| device.write_superblock(self.superblock_of(device), &self.core.pool));
+        let writes = devices.iter().map(|device| self.write_superblock(device, self.superblock_of(device)));
         let results = join_all(writes).await;
         let outcome = |(device, result): (Rc<Device<M>>, Result<(), MemberError>)| match result {
             Ok(()) => {
@@ -286,6 +320,16 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         devices.into_iter().zip(results).filter_map(outcome).collect()
     }
 
+    /// Writes one superblock. A device without room keeps the events that its member has.
+    async fn write_superblock(&self, device: &Device<M>, superblock: Superblock) -> Result<(), MemberError> {
+        let before = device.superblock.borrow().events;
+        let result = device.write_superblock(superblock, &self.core.pool).await;
+        if result.as_ref().is_err_and(|error| error.kind == MemberErrorKind::NoSpace) {
+            device.superblock.borrow_mut().events = before;
+        }
+        result
+    }
+
     /// Flushes the superblocks and bits that assembly read: an earlier user may have been killed before it flushed
     /// them.
     async fn flush_found(&self, guard: &MetadataGuard<'_>) -> Failures<M> {
@@ -294,7 +338,10 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         let devices = self.core.devices();
         let flushes = join_all(devices.iter().map(|device| device.flush(Why::Superblock))).await;
-        devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?))).collect()
+        let failed = devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?)));
+        let failures: Failures<M> = failed.collect();
+        self.record_mut(guard).is_flush_pending = failures.iter().any(lacks_room);
+        failures
     }
 
     /// Brings members that an interrupted round left one event behind up to what the others say. Another interrupted
@@ -321,13 +368,18 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         };
         let writes = devices.iter().map(async |device| {
             let bitmap = device.superblock.borrow().bitmap;
-            let result = device.write_superblock(level(device), &self.core.pool).await;
+            let result = self.write_superblock(device, level(device)).await;
             // A bitmap that is being added or removed right now is published with the next events.
             device.superblock.borrow_mut().bitmap = bitmap;
             result
         });
         let results = join_all(writes).await;
-        devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?))).collect()
+        let failed = devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?)));
+        let failures: Failures<M> = failed.collect();
+        if failures.iter().any(lacks_room) {
+            self.record_mut(guard).lagging = Some(shared);
+        }
+        failures
     }
 
     /// The superblock that a device is to have with the record as it is now.
@@ -348,6 +400,11 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         superblock.updated = Timestamp { seconds: wall.as_secs(), micros: wall.subsec_micros().max(1) };
         superblock
     }
+}
+
+/// Whether a device could not be written for want of room, as on a full file system that writes nothing in place.
+fn lacks_room<M>((_, error): &(Rc<Device<M>>, MemberError)) -> bool {
+    error.kind == MemberErrorKind::NoSpace && !mutant!("superblock-room-is-a-failure")
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
