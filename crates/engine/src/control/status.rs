@@ -15,7 +15,7 @@ use crate::device::{Device, DeviceState};
 pub use crate::metadata::bitmap::BitmapStatus;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
-use format::geometry::{Geometry, Level};
+use format::geometry::Level;
 use format::superblock::{DeviceFlags, DeviceRole, Resync, Superblock};
 use format::text::quoted;
 use format::units::Slot;
@@ -344,10 +344,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// [`crate::Array::preferred_bytes`].
     pub(crate) fn preferred_bytes(&self) -> u64 {
-        match self.core.geometry() {
-            Geometry::Parity(parity) => parity.stripe_bytes(),
-            Geometry::Mapping(_) => 64 << 10,
-        }
+        self.core.personality().preferred_bytes()
     }
 }
 

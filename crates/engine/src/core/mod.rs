@@ -7,6 +7,7 @@ pub(crate) mod debts;
 pub(crate) mod health;
 pub(crate) mod listener;
 pub(crate) mod metadata_lock;
+pub(crate) mod personality;
 pub(crate) mod report;
 pub(crate) mod request;
 pub(crate) mod roster;
@@ -17,12 +18,13 @@ use crate::base::range_lock::RangeLocks;
 use crate::base::versioned::Growing;
 use crate::core::health::Health;
 use crate::core::listener::Listener;
+use crate::core::personality::{Personality, personality};
 use crate::core::request::WriteCounter;
 use crate::core::roster::Roster;
 use crate::device::context::DeviceContext;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
-use format::geometry::{Geometry, Level};
+use format::geometry::Geometry;
 use format::superblock::Resync;
 use format::units::{SECTOR_BYTES, Sectors, Slot};
 use std::cell::OnceCell;
@@ -63,11 +65,13 @@ impl<M: Member, C: Clock> Core<M, C> {
         self.geometries.latest()
     }
 
+    /// What the array's level decides.
+    pub(crate) fn personality(&self) -> &dyn Personality {
+        personality(self.geometry())
+    }
+
     pub(crate) fn chunk_bytes(&self) -> u64 {
-        match self.geometry() {
-            Geometry::Parity(parity) => parity.chunk_bytes(),
-            Geometry::Mapping(mapping) => mapping.chunk_bytes(),
-        }
+        self.geometry().chunk_bytes()
     }
 
     /// Bytes of each component that are in use.
@@ -82,6 +86,6 @@ impl<M: Member, C: Clock> Core<M, C> {
 
     /// Whether the level has redundancy. Levels without it have nothing to resync, and md never marks them dirty.
     pub(crate) fn is_redundant(&self) -> bool {
-        !matches!(self.geometry().level(), Level::Linear | Level::Raid0)
+        self.geometry().level().is_redundant()
     }
 }

@@ -173,7 +173,7 @@ impl<M: Member> Device<M> {
 
     /// Whether `level` has redundancy, as md defines it.
     pub(crate) fn is_of_redundant(level: Level) -> bool {
-        !matches!(level, Level::Linear | Level::Raid0)
+        level.is_redundant()
     }
 
     /// After a write of `blocks` that ended with `result`: keeps them if the member had no space.

@@ -24,6 +24,7 @@ use super::divisor::Divisor;
 use super::{Level, Role, Shape, check_array, check_chunk_of_pages, check_component, check_slots, unknown_layout};
 use crate::defect::Defect;
 use crate::units::{ArrayByte, ComponentByte, Slot};
+use std::ops::Range;
 
 /// The position of P.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,6 +240,34 @@ impl Parity {
         u64::from(self.data_chunks()) << self.chunk_shift
     }
 
+    /// Its parities.
+    #[inline]
+    pub fn parity_roles(&self) -> impl Iterator<Item = Role> + Clone + use<> {
+        Role::parities(self.parities)
+    }
+
+    /// The roles of a stripe: data in order, then the parities.
+    pub fn roles(&self) -> impl Iterator<Item = Role> + Clone + use<> {
+        Role::all(self.data_chunks(), self.parities)
+    }
+
+    /// The stripes that a range of component bytes touches.
+    pub fn stripes_at(&self, component: &Range<u64>) -> Range<u64> {
+        component.start >> self.chunk_shift..component.end.div_ceil(self.chunk_bytes())
+    }
+
+    /// The parts of a range of component bytes, each within one stripe.
+    pub fn parts(&self, component: &Range<u64>) -> impl Iterator<Item = (Stripe, Range<u64>)> + '_ {
+        let (start, end, chunk) = (component.start, component.end, self.chunk_bytes());
+        self.stripes_at(component)
+            .map(move |number| (self.stripe(number), start.max(number * chunk)..end.min((number + 1) * chunk)))
+    }
+
+    /// The stripes that a range of array bytes touches.
+    pub fn stripes_of(&self, array: &Range<u64>) -> Range<u64> {
+        array.start / self.stripe_bytes()..array.end.div_ceil(self.stripe_bytes())
+    }
+
     /// Whether the data survives this many missing slots.
     pub fn survives(&self, missing: u16) -> bool {
         missing <= self.parities
@@ -357,9 +386,32 @@ impl Stripe {
         }
     }
 
+    /// Its parities.
+    #[inline]
+    pub fn parity_roles(&self) -> impl Iterator<Item = Role> + Clone + use<> {
+        Role::parities(self.parities())
+    }
+
+    /// The slots of all its roles: data in order, then the parities.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        let roles = Role::all(self.data_chunks(), self.parities());
+        roles.map(|role| self.slot_of(role).expect("a role of this stripe"))
+    }
+
+    /// Its data chunks.
+    #[inline]
+    pub fn data_chunks(&self) -> u16 {
+        self.slots - self.parities()
+    }
+
+    #[inline]
+    fn parities(&self) -> u16 {
+        1 + u16::from(self.q.is_some())
+    }
+
     #[inline]
     fn data_slot(&self, index: u16) -> u16 {
-        let parities = 1 + u16::from(self.q.is_some());
+        let parities = self.parities();
         assert!(index < self.slots - parities, "data chunk {index} of {}", self.slots - parities);
         match self.data {
             Data::Round { first, ring } => wrap(u32::from(first) + u32::from(index), ring),
@@ -389,6 +441,14 @@ impl Stripe {
         Role::Data(match self.data {
             Data::Round { first, ring } => wrap(u32::from(slot) + u32::from(ring - first), ring),
             Data::BySlot => slot - u16::from(slot > self.p) - self.q.map_or(0, |q| u16::from(slot > q)),
+        })
+    }
+
+    /// The exponents of 2 of the data chunks, in order. Without Q, which alone uses them, any distinct numbers.
+    pub fn exponents(&self) -> impl Iterator<Item = u8> + '_ {
+        (0..self.data_chunks()).map(|index| match self.q {
+            Some(_) => self.q_exponent(index),
+            None => index as u8,
         })
     }
 

@@ -22,6 +22,7 @@ mod copies;
 pub(crate) mod doubt;
 pub(crate) mod findings;
 mod learn;
+mod personality;
 mod recovery;
 mod repair;
 pub(crate) mod resync;
@@ -45,6 +46,7 @@ pub use transfers::SweepTransfers;
 
 use crate::base::gate::Timed;
 use crate::base::notify::Signal;
+use crate::base::yield_now::yield_now;
 use crate::control::Control;
 use crate::device::Device;
 use crate::seam::clock::{Clock, Moment};
@@ -55,11 +57,9 @@ use format::units::Slot;
 use futures_util::future::{join, select};
 use futures_util::{Stream, StreamExt, stream};
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
 use std::ops::{AddAssign, Range};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
 use throttle::{HeldBy, Throttle};
 
@@ -338,20 +338,6 @@ impl Drop for Sweeping<'_> {
         self.0.under_way.set(None);
         self.0.scrub_changed.raise(); // at a stop, `watch_scrub` waits until no sweep is under way
     }
-}
-
-/// Yields once to the other tasks of the thread.
-async fn yield_now() {
-    let mut is_over = false;
-    poll_fn(|context| {
-        if is_over {
-            return Poll::Ready(());
-        }
-        is_over = true;
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
