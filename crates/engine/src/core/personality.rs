@@ -192,7 +192,7 @@ impl Personality for Mapping {
     }
 
     fn sweep_windows(&self, window: u64, component_step: u64) -> SweepWindows {
-        match self.sync_space() {
+        match self.level().sync_space() {
             SyncSpace::Component => SweepWindows { step: component_step, member_bytes: component_step },
             SyncSpace::Array => {
                 let chunk = self.chunk_bytes();

@@ -5,7 +5,7 @@
 
 use super::raid10::Raid10;
 use super::zones::Zones;
-use super::{Copies, Level, Piece, Shape, SyncSpace, check_array, check_component, check_slots};
+use super::{Copies, Level, Piece, Shape, check_array, check_component, check_slots};
 use crate::defect::Defect;
 use crate::units::{ArrayByte, ComponentByte, SECTOR_BYTES, Slot};
 
@@ -163,14 +163,6 @@ impl Mapping {
             Places::Zones(_) => 1,
             Places::Mirrors => self.slots,
             Places::Raid10(raid10) => raid10.copies_of_each(),
-        }
-    }
-
-    /// What positions of a resync count. In RAID-1 array and component coincide, and the others have no resync.
-    pub fn sync_space(&self) -> SyncSpace {
-        match &self.places {
-            Places::Zones(_) | Places::Mirrors => SyncSpace::Component,
-            Places::Raid10(_) => SyncSpace::Array,
         }
     }
 

@@ -82,6 +82,14 @@ impl Level {
         self.redundancy() != Redundancy::None
     }
 
+    /// Whether every member holds the same number of bytes, the superblock's `size`. The others use all of each member.
+    pub fn has_component(self) -> bool {
+        match self {
+            Self::Linear | Self::Raid0 => false,
+            Self::Raid1 | Self::Raid4 | Self::Raid5 | Self::Raid6 | Self::Raid10 => true,
+        }
+    }
+
     /// Whether the level cuts data into chunks. In linear a chunk is a rounding, and is optional.
     pub fn has_chunks(self) -> bool {
         match self {

@@ -157,12 +157,16 @@ pub struct Parity {
 impl Parity {
     /// Checks a shape of one of these levels.
     pub(super) fn new(shape: &Shape) -> Result<Self, Defect> {
-        let (parities, layout) = match shape.level {
+        let layout = match shape.level {
             // md puts P last, whatever the layout field.
-            Level::Raid4 => (1, &RAID5_LAYOUTS[5]),
-            Level::Raid5 => (1, find_layout(&RAID5_LAYOUTS, shape.layout, "0 to 5")?),
-            _ => (2, find_layout(&RAID6_LAYOUTS, shape.layout, "0 to 5, 8 to 10, 16 to 20")?),
+            Level::Raid4 => &RAID5_LAYOUTS[5],
+            Level::Raid5 => find_layout(&RAID5_LAYOUTS, shape.layout, "0 to 5")?,
+            Level::Raid6 => find_layout(&RAID6_LAYOUTS, shape.layout, "0 to 5, 8 to 10, 16 to 20")?,
+            Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid10 => {
+                unreachable!("{:?} has no parity", shape.level)
+            }
         };
+        let parities = parities(layout.q);
         check_slots(shape.slots, 2 * parities)?;
         if layout.q.is_some() {
             let most = if layout.syndrome == Syndrome::Ddf { EXPONENTS } else { EXPONENTS + 2 };
@@ -325,6 +329,12 @@ impl Parity {
     }
 }
 
+/// How many parities a level has, by the position of its Q.
+#[inline]
+fn parities<T>(q: Option<T>) -> u16 {
+    1 + u16::from(q.is_some())
+}
+
 fn find_layout(layouts: &'static [Layout], number: u32, acceptable: &str) -> Result<&'static Layout, Defect> {
     layouts.iter().find(|layout| layout.number == number).ok_or_else(|| unknown_layout(number, acceptable))
 }
@@ -406,7 +416,7 @@ impl Stripe {
 
     #[inline]
     fn parities(&self) -> u16 {
-        1 + u16::from(self.q.is_some())
+        parities(self.q)
     }
 
     #[inline]

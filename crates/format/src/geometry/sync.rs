@@ -5,7 +5,7 @@
 //!
 //! Facts: `drivers/md/md-bitmap.c` and `md_do_sync` in `drivers/md/md.c`; `resync_max_sectors` of each personality.
 
-use super::Geometry;
+use super::{Geometry, Level};
 use crate::units::{SECTOR_BYTES, Sectors, Slot};
 use std::ops::Range;
 
@@ -18,13 +18,20 @@ pub enum SyncSpace {
     Array,
 }
 
+impl Level {
+    /// What positions count. In RAID-1 array and component coincide; linear and 0 have no resync.
+    pub fn sync_space(self) -> SyncSpace {
+        match self {
+            Self::Linear | Self::Raid0 | Self::Raid1 | Self::Raid4 | Self::Raid5 | Self::Raid6 => SyncSpace::Component,
+            Self::Raid10 => SyncSpace::Array,
+        }
+    }
+}
+
 impl Geometry {
     /// What positions count.
     pub fn sync_space(&self) -> SyncSpace {
-        match self {
-            Self::Parity(_) => SyncSpace::Component,
-            Self::Mapping(mapping) => mapping.sync_space(),
-        }
+        self.level().sync_space()
     }
 
     /// What a bitmap covers on members with components of this size.
@@ -85,7 +92,7 @@ impl Geometry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::geometry::{Level, Shape};
+    use crate::geometry::Shape;
 
     const CHUNK: u64 = 64 << 10;
 
