@@ -18,8 +18,8 @@ use crate::control::inspect::{Found, find_superblock, read_bad_blocks};
 pub use crate::control::offer::{AssembleOptions, CACHE_BYTES, LeftOut, Offer};
 use crate::control::state::{AssemblyReport, Control};
 use crate::control::{forced, logs, lost_roles};
-use crate::core::health::survives;
 use crate::core::metadata_lock::Guarded;
+use crate::core::personality::{StripeUnits, personality};
 use crate::core::{ArrayInfo, Core, Health, Roster};
 use crate::data::cache::PAGE_BYTES;
 use crate::data::{DataOptions, DataPlane};
@@ -29,11 +29,10 @@ use crate::metadata::Metadata;
 use crate::metadata::bitmap::intent::IntentBitmap;
 use crate::metadata::bitmap::load::{LoadContext, load, load_file};
 use crate::metadata::record::{ROUNDS_TO_EJECT, ROUNDS_TO_EJECT_ABSENT, Record, SharedFields};
-use crate::plan::planner::DATA_CHUNKS_MAX;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Candidate, Limits, Member};
-use format::geometry::{Geometry, Level};
+use format::geometry::{Geometry, Level, Redundancy, SyncSpace};
 use format::integrity::BLOCK_BYTES;
 use format::superblock::{DeviceRole, Resync, Superblock};
 use format::units::{Sectors, Slot};
@@ -74,7 +73,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let missing = |slot: Slot| {
             !slots[slot.index()].as_ref().is_some_and(|d: &Rc<Device<M>>| d.state.get() == DeviceState::InSync)
         };
-        if !survives(&geometry, &missing) {
+        if !geometry.survives(&missing) {
             let spares: Vec<&str> = spares.iter().map(|spare| &*spare.name).collect();
             return Err(too_few(&geometry, &missing, &left_out, &spares, &rescue));
         }
@@ -238,7 +237,8 @@ fn block_bytes<M: Member>(devices: &[Rc<Device<M>>], freshest: &Superblock) -> R
 /// Memory for the stripe cache, as [`AssembleOptions::cache_bytes`] defines it.
 fn cache_bytes<'a>(geometry: &Geometry, wanted: Option<usize>, mut members: impl Iterator<Item = &'a Limits>) -> usize {
     // The cache's rows are whole pages of a chunk.
-    let has_rows = matches!(geometry, Geometry::Parity(p) if p.chunk_bytes().is_multiple_of(PAGE_BYTES as u64));
+    let is_paged = |stripe: StripeUnits| stripe.chunk_bytes.is_multiple_of(PAGE_BYTES as u64);
+    let has_rows = personality(geometry).stripe().is_some_and(is_paged);
     let pays = members.any(|limits| !limits.synchronous);
     let wanted = wanted.unwrap_or(if pays { CACHE_BYTES } else { 0 });
     if has_rows { wanted } else { 0 }
@@ -273,7 +273,7 @@ fn check_supported(
     if superblock.events > EVENTS_MAX {
         return refuse("superblock.events", "beyond any count of real changes", "make the array anew");
     }
-    if superblock.bitmap.is_some() && matches!(superblock.level, Level::Linear | Level::Raid0) {
+    if superblock.bitmap.is_some() && !superblock.level.is_redundant() {
         return refuse("superblock.feature_map", "a bitmap at a level without redundancy", "md refuses it as well");
     }
     if superblock.reshape.is_some() {
@@ -439,7 +439,7 @@ fn geometry<M: Member>(
 ) -> Result<Geometry, Refusal> {
     let data_bytes =
         |device: &Option<Rc<Device<M>>>| device.as_ref().map_or(0, |device| device.superblock.borrow().data_bytes());
-    if matches!(freshest.level, Level::Linear | Level::Raid0) && slots.iter().any(Option::is_none) {
+    if !freshest.level.is_redundant() && slots.iter().any(Option::is_none) {
         let missing: Vec<Slot> =
             (0..freshest.raid_disks).map(Slot).filter(|slot| slots[slot.index()].is_none()).collect();
         let is = if missing.len() == 1 { "is" } else { "are" };
@@ -454,17 +454,14 @@ fn geometry<M: Member>(
     let first = slots.iter().flatten().next().map_or("the array", |device| &device.name);
     let geometry = Geometry::new(&shape).map_err(|defect| {
         let refusal = Refusal::defect(first, defect);
-        match (shape.level, shape.layout) {
-            (Level::Raid0, 0) => refusal.advice("choose with --raid0-layout original or --raid0-layout alternate"),
-            _ => refusal,
+        match shape.level == Level::Raid0 && shape.layout == 0 {
+            true => refusal.advice("choose with --raid0-layout original or --raid0-layout alternate"),
+            false => refusal,
         }
     })?;
-    match &geometry {
-        Geometry::Parity(parity) if parity.data_chunks() > DATA_CHUNKS_MAX => {
-            let reason = format!("{} members: more than {DATA_CHUNKS_MAX} data chunks a stripe", parity.slots());
-            Err(Refusal::new(reason).of(first).field("superblock.raid_disks"))
-        }
-        _ => Ok(geometry),
+    match personality(&geometry).unsupported() {
+        Some(reason) => Err(Refusal::new(reason).of(first).field("superblock.raid_disks")),
+        None => Ok(geometry),
     }
 }
 
@@ -534,15 +531,15 @@ fn agreement(
     // With a journal, superblocks say clean while the array is in use.
     let resync = if freshest.journal { Resync::From(Sectors(0)) } else { freshest.resync };
     let is_degraded = !warnings.missing.is_empty();
-    match geometry {
+    match geometry.level().redundancy() {
         _ if resync == Resync::Clean && rescue.taken.is_empty() => Ok((resync, true)),
-        Geometry::Mapping(_) if rescue.taken.is_empty() => Ok((resync, false)),
-        Geometry::Mapping(_) if matches!(geometry.level(), Level::Linear | Level::Raid0) => Ok((Resync::Clean, true)),
-        Geometry::Mapping(_) => Ok((Resync::From(Sectors(0)), false)),
-        Geometry::Parity(_) if !is_degraded && rescue.taken.is_empty() => Ok((resync, false)),
-        Geometry::Parity(_) if !is_degraded => Ok((Resync::From(Sectors(0)), false)),
-        Geometry::Parity(_) if freshest.ppl.is_some() && resync != Resync::Clean => Err(logs::needs_its_ppl()),
-        Geometry::Parity(_) if options.force || mutant!("write-hole-taken") => {
+        Redundancy::None | Redundancy::Copies if rescue.taken.is_empty() => Ok((resync, false)),
+        Redundancy::None => Ok((Resync::Clean, true)),
+        Redundancy::Copies => Ok((Resync::From(Sectors(0)), false)),
+        Redundancy::Parity if !is_degraded && rescue.taken.is_empty() => Ok((resync, false)),
+        Redundancy::Parity if !is_degraded => Ok((Resync::From(Sectors(0)), false)),
+        Redundancy::Parity if freshest.ppl.is_some() && resync != Resync::Clean => Err(logs::needs_its_ppl()),
+        Redundancy::Parity if options.force || mutant!("write-hole-taken") => {
             if resync != Resync::Clean {
                 warnings.texts.push(format!(
                     "the array is dirty and degraded: where a write was under way when it stopped, what {} held may be \
@@ -552,7 +549,7 @@ fn agreement(
             }
             Ok((Resync::Clean, true))
         }
-        Geometry::Parity(_) => Err(Refusal::new(
+        Redundancy::Parity => Err(Refusal::new(
             "the array is dirty and degraded: where a write was under way when it stopped, \
              the missing member's data would be reconstructed wrong (the write hole)",
         )
@@ -571,7 +568,10 @@ fn check_bad_blocks<M: Member>(
     warnings: &mut Warnings,
     options: &AssembleOptions,
 ) -> Result<bool, Refusal> {
-    let (Geometry::Parity(_), Resync::From(from)) = (geometry, resync) else { return Ok(false) };
+    let Resync::From(from) = resync else { return Ok(false) };
+    if !personality(geometry).needs_agreement() {
+        return Ok(false);
+    }
     let agreed_below = from.checked_bytes().unwrap_or(u64::MAX);
     for device in slots.iter().flatten() {
         let bad = device.bad.ranges();
@@ -600,20 +600,15 @@ fn check_bad_blocks<M: Member>(
 fn agreed_below(geometry: &Geometry, resync: Resync, block_bytes: u64) -> u64 {
     let Resync::From(sectors) = resync else { return geometry.array_bytes() };
     let position = sectors.checked_bytes().unwrap_or(u64::MAX);
-    match geometry {
-        Geometry::Mapping(_) if !mutant!("checkpoint-mid-block") => {
-            geometry.array_byte_at(position / block_bytes * block_bytes)
-        }
-        _ => geometry.array_byte_at(position),
-    }
+    geometry.array_byte_at(mutant!("checkpoint-mid-block" => position, else position / block_bytes * block_bytes))
 }
 
 /// The component byte from which on a write may have been under way when the array stopped. From there a
 /// successor may differ from its member, and only a recovery compares the two. `None` after a clean stop.
 fn doubtful_from<M: Member>(geometry: &Geometry, resync: Resync, intent: Option<&IntentBitmap<M>>) -> Option<u64> {
     let Resync::From(sectors) = resync else { return None };
-    if geometry.level() == Level::Raid10 {
-        return Some(0); // positions and bitmap bits of RAID-10 are array bytes
+    if geometry.sync_space() == SyncSpace::Array {
+        return Some(0); // positions and bitmap bits are no component bytes
     }
     let covered = geometry.used_bytes(Slot(0));
     match intent {

@@ -28,9 +28,9 @@ use crate::metadata::bitmap::change::{NewBitmap, Planned};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::Member;
-use format::geometry::{Geometry, Level};
+use format::geometry::Geometry;
 use format::superblock::Resync;
-use format::units::{SECTOR_BYTES, Sectors};
+use format::units::Sectors;
 
 /// A change of size that was planned and found possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -253,11 +253,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let parties =
             planned.iter().map(|(device, superblock)| (&*device.name, device.member.limits(), superblock.clone()));
         check_blocks(&geometry, self.core.info.block_bytes, parties, true)?;
-        let covers = match geometry.level() {
-            Level::Raid10 => Sectors(geometry.array_bytes() / SECTOR_BYTES),
-            _ => component,
-        };
-        let bitmap = self.metadata.plan_bitmap(&planned, covers)?;
+        let bitmap = self.metadata.plan_bitmap(&planned, geometry.bitmap_covers(component))?;
         Ok(SizePlan { component, planned, bitmap, geometry })
     }
 

@@ -22,7 +22,6 @@
 //! RAID-10); md(4).
 
 use crate::base::buffer::Block;
-use crate::base::range_lock::RangeGuard;
 use crate::control::state::Control;
 use crate::device::{Device, DeviceState, Reach};
 use crate::plan::ROW_BYTES;
@@ -31,7 +30,6 @@ use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
-use format::geometry::Geometry;
 use format::units::{ComponentByte, SECTOR_BYTES, Slot};
 use std::ops::Range;
 use std::rc::Rc;
@@ -211,7 +209,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         device: &Rc<Device<M>>,
         range: &Range<u64>,
     ) -> Result<RepairResult, ArrayError> {
-        let Some(_lock) = self.lock_component(slot, range).await else { return Ok(RepairResult::NotNeeded) };
+        let Some(_lock) = self.data.lock_part(slot, range).await else { return Ok(RepairResult::NotNeeded) };
         self.core.check_not_failed()?;
         let is_there = self.core.device(slot).is_some_and(|seated| Rc::ptr_eq(&seated, device));
         let is_bad = device.bad.touches(range) && device.state.get() == DeviceState::InSync;
@@ -242,29 +240,6 @@ impl<M: Member, C: Clock> Control<M, C> {
                 Ok(RepairResult::Corrected)
             }
             Err(error) => self.record_refusal(device, range, &error).await.map(|()| RepairResult::Refused),
-        }
-    }
-
-    /// Locks what a range of one member, within one row, depends on.
-    async fn lock_component(&self, slot: Slot, range: &Range<u64>) -> Option<RangeGuard<'_>> {
-        match self.core.geometry() {
-            Geometry::Parity(parity) => Some(self.data.lock_stripes(parity, range).await),
-            Geometry::Mapping(mapping) => {
-                let at = mapping.held(slot, ComponentByte(range.start))?;
-                Some(self.core.locks.exclusive(at.0..at.0 + range.end - range.start).await)
-            }
-        }
-    }
-
-    /// What a member should hold, reconstructed from the others, if that is certain.
-    pub(crate) async fn given_by_others(&self, slot: Slot, range: &Range<u64>) -> Option<Block> {
-        match self.core.geometry() {
-            Geometry::Parity(parity) => {
-                let stripe = range.start / parity.chunk_bytes();
-                let is_trusted = self.core.is_agreed((stripe + 1) * parity.stripe_bytes());
-                if is_trusted { self.data.reconstructed(parity, range, slot).await } else { None }
-            }
-            Geometry::Mapping(mapping) => self.other_copy(mapping, range, slot).await,
         }
     }
 

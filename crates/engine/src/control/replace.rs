@@ -29,7 +29,6 @@ use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member};
 use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
-use format::geometry::Geometry;
 use format::superblock::DeviceRole;
 use format::units::{ComponentByte, Slot};
 use std::ops::Range;
@@ -150,10 +149,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         range: &Range<u64>,
     ) -> Result<Vec<(u64, Block)>, ArrayError> {
         let (mut blocks, mut parts) = (Vec::new(), vec![range.clone()]);
-        let chunk = match self.core.geometry() {
-            Geometry::Parity(parity) => parity.chunk_bytes(),
-            Geometry::Mapping(mapping) if mapping.chunk_bytes() > 0 => mapping.chunk_bytes(),
-            Geometry::Mapping(_) => ROW_BYTES,
+        let chunk = match self.core.chunk_bytes() {
+            0 => ROW_BYTES,
+            chunk => chunk,
         };
         while let Some(part) = parts.pop() {
             if old.is_readable(part.clone()) {
@@ -185,10 +183,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Whether data lies there: RAID-10 leaves some places unused.
     fn holds_anything(&self, slot: Slot, range: &Range<u64>) -> bool {
-        match self.core.geometry() {
-            Geometry::Parity(_) => true,
-            Geometry::Mapping(mapping) => mapping.held(slot, ComponentByte(range.start)).is_some(),
-        }
+        self.core.personality().position_of(slot, ComponentByte(range.start)).is_some()
     }
 
     /// Completes replacements one after the other: of two at once, each could be called current by the other

@@ -14,7 +14,6 @@ use crate::device::{Device, DeviceState};
 pub use crate::metadata::bitmap::BitmapStatus;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
-use format::geometry::Geometry;
 use format::superblock::Resync;
 use format::text::quoted;
 use serde::Serialize;
@@ -191,10 +190,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// [`crate::Array::preferred_bytes`].
     pub(crate) fn preferred_bytes(&self) -> u64 {
-        match self.core.geometry() {
-            Geometry::Parity(parity) => parity.stripe_bytes(),
-            Geometry::Mapping(_) => 64 << 10,
-        }
+        self.core.personality().preferred_bytes()
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod health;
 pub(crate) mod listener;
 pub(crate) mod metadata_lock;
 mod owed;
+pub(crate) mod personality;
 mod report;
 pub(crate) mod request;
 pub(crate) mod roster;

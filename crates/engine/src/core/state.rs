@@ -9,12 +9,13 @@ use crate::base::range_lock::RangeLocks;
 use crate::base::versioned::Growing;
 use crate::core::listener::Listener;
 use crate::core::metadata_lock::Guarded;
+use crate::core::personality::{Personality, personality};
 use crate::core::write_counter::WriteCounter;
 use crate::device::Device;
 use crate::device::context::DeviceContext;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
-use format::geometry::{Geometry, Level};
+use format::geometry::Geometry;
 use format::superblock::Resync;
 use format::units::{SECTOR_BYTES, Sectors, Slot};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -84,11 +85,13 @@ impl<M: Member, C: Clock> Core<M, C> {
         self.geometries.latest()
     }
 
+    /// What the array's level decides.
+    pub(crate) fn personality(&self) -> &dyn Personality {
+        personality(self.geometry())
+    }
+
     pub(crate) fn chunk_bytes(&self) -> u64 {
-        match self.geometry() {
-            Geometry::Parity(parity) => parity.chunk_bytes(),
-            Geometry::Mapping(mapping) => mapping.chunk_bytes(),
-        }
+        self.geometry().chunk_bytes()
     }
 
     /// Bytes of each component that are in use.
@@ -103,6 +106,6 @@ impl<M: Member, C: Clock> Core<M, C> {
 
     /// Whether the level has redundancy. Levels without it have nothing to resync, and md never marks them dirty.
     pub(crate) fn is_redundant(&self) -> bool {
-        !matches!(self.geometry().level(), Level::Linear | Level::Raid0)
+        self.geometry().level().is_redundant()
     }
 }

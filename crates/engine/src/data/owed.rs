@@ -2,16 +2,14 @@
 //!
 //! The list of what a member owes is [`crate::device::owed`]; when to try is decided by `control`.
 
-use crate::base::range_lock::RangeGuard;
 use crate::core::authority::Authority;
-use crate::data::DataPlane;
+use crate::data::plane::DataPlane;
 use crate::device::owed::Content;
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
 use crate::seam::observe::Why;
-use format::geometry::Geometry;
 use format::units::{ComponentByte, Slot};
 use std::ops::Range;
 use std::rc::Rc;
@@ -55,25 +53,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// The front of a part, as much as one lock covers.
     pub(crate) fn owed_part(&self, slot: Slot, part: Range<u64>) -> Range<u64> {
-        let bytes = match self.core.geometry() {
-            Geometry::Parity(parity) => parity.chunk_bytes() - part.start % parity.chunk_bytes(),
-            Geometry::Mapping(mapping) => match mapping.held(slot, ComponentByte(part.start)) {
-                Some(_) => mapping.chunk_rest(ComponentByte(part.start)),
-                None => PART_BYTES,
-            },
-        };
+        let bytes = self.core.personality().lock_rest(slot, ComponentByte(part.start)).unwrap_or(PART_BYTES);
         part.start..part.end.min(part.start + bytes.min(PART_BYTES))
-    }
-
-    /// Keeps writes off a part of one chunk or piece of a member.
-    pub(crate) async fn lock_part(&self, slot: Slot, part: &Range<u64>) -> Option<RangeGuard<'_>> {
-        match self.core.geometry() {
-            Geometry::Parity(parity) => Some(self.lock_stripes(parity, part).await),
-            Geometry::Mapping(mapping) => {
-                let at = mapping.held(slot, ComponentByte(part.start))?;
-                Some(self.core.locks.exclusive(at.0..at.0 + part.end - part.start).await)
-            }
-        }
     }
 
     /// Writes what a member owes of one part.

@@ -6,7 +6,7 @@
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
 use crate::core::authority::Authority;
-use crate::data::DataPlane;
+use crate::data::plane::DataPlane;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError, MemberErrorKind};

@@ -13,8 +13,8 @@ use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
-use format::geometry::{Geometry, Level};
-use format::units::{ArrayByte, Slot};
+use format::geometry::SyncSpace;
+use format::units::Slot;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -111,11 +111,11 @@ impl<M: Member, C: Clock> Control<M, C> {
             let device = slots.get(slot.index()).and_then(Option::as_ref);
             device.and_then(|device| device.checksums.get()).is_some_and(|checksums| checksums.is_any_unknown(bytes))
         };
-        match self.core.geometry() {
-            Geometry::Mapping(mapping) if mapping.level() == Level::Raid10 => mapping
-                .pieces(ArrayByte(range.start), range.end - range.start)
-                .any(|piece| piece.copies.iter().any(|&(slot, at)| is_unknown(slot, &(at.0..at.0 + piece.bytes)))),
-            geometry => (0..geometry.slots()).any(|slot| is_unknown(Slot(slot), range)),
+        match self.core.geometry().sync_space() {
+            SyncSpace::Component => (0..self.core.geometry().slots()).any(|slot| is_unknown(Slot(slot), range)),
+            SyncSpace::Array => {
+                self.core.personality().extents(range).iter().any(|(slot, part)| is_unknown(*slot, part))
+            }
         }
     }
 

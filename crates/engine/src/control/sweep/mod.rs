@@ -22,6 +22,7 @@ mod copies;
 mod doubt;
 mod findings;
 mod learn;
+mod personality;
 pub(super) mod purpose;
 mod recovery;
 mod repair;

@@ -9,14 +9,15 @@
 
 use crate::control::state::Control;
 use crate::control::sweep::copies::array_range;
-use crate::control::sweep::purpose::{Ending, Purpose, SweepRange, Tally, Target};
+use crate::control::sweep::purpose::{Ending, Purpose, SweepRange, Target};
 use crate::core::authority::Authority;
-use crate::device::{Device, DeviceState, Reach};
+use crate::device::Reach;
+use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;
 use crate::seam::report::ChangeKind;
-use format::geometry::{Geometry, Level, Mapping};
+use format::geometry::{Mapping, Parity, SyncSpace};
 use format::units::{SECTOR_BYTES, Sectors, Slot};
 use std::ops::Range;
 use std::rc::Rc;
@@ -74,33 +75,38 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     pub(super) fn next_to_recover(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         let by_bitmap = self.targets_of_sweep().iter().all(|target| target.is_by_bitmap());
+        // A bitmap of array bytes is checked by each window itself.
+        let is_by_component = self.core.geometry().sync_space() == SyncSpace::Component;
         match self.metadata.intent() {
-            // The bitmap of RAID-10 covers array bytes, so each window checks it by itself.
-            Some(intent) if by_bitmap && self.core.geometry().level() != Level::Raid10 => intent.next_set(range, most),
+            Some(intent) if by_bitmap && is_by_component => intent.next_set(range, most),
             _ => Some(range),
         }
     }
 
-    pub(super) async fn recover_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {
+    /// The targets that are not current up to `end`.
+    pub(super) fn targets_behind(&self, end: u64) -> Vec<Target<M>> {
         let mut targets = self.targets_of_sweep();
-        targets.retain(|target| current(&target.device).is_some_and(|current| current < range.end));
-        match self.core.geometry() {
-            Geometry::Parity(parity) => {
-                let _lock = self.data.lock_stripes(parity, range).await;
-                self.core.check_not_failed()?;
-                targets.retain(|target| self.is_due(target, range));
-                let (successors, targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::is_successor);
-                if !targets.is_empty() {
-                    self.recover_stripes(parity, range, &targets).await?;
-                }
-                self.copy_to_successors(range, &successors).await?;
-            }
-            Geometry::Mapping(mapping) => self.recover_mapped(mapping, range, targets).await?,
-        }
-        Ok(Tally { rewritten: range.end - range.start, ..Tally::default() })
+        targets.retain(|target| current(&target.device).is_some_and(|current| current < end));
+        targets
     }
 
-    async fn recover_mapped(
+    pub(super) async fn recover_striped(
+        &self,
+        parity: &Parity,
+        range: &Range<u64>,
+        mut targets: Vec<Target<M>>,
+    ) -> Result<(), ArrayError> {
+        let _lock = self.data.lock_positions(range).await;
+        self.core.check_not_failed()?;
+        targets.retain(|target| self.is_due(target, range));
+        let (successors, targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::is_successor);
+        if !targets.is_empty() {
+            self.recover_stripes(parity, range, &targets).await?;
+        }
+        self.copy_to_successors(range, &successors).await
+    }
+
+    pub(super) async fn recover_mapped(
         &self,
         mapping: &Mapping,
         range: &Range<u64>,

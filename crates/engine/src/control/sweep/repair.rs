@@ -14,7 +14,6 @@ use crate::plan::diagnose::{BlockEvidence, StripeRow, Verdict, truth};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
-use format::geometry::Geometry;
 use std::ops::Range;
 
 impl<M: Member, C: Clock> Control<M, C> {
@@ -64,15 +63,8 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Writes as a request does: the array is marked dirty first, and the cached stripes are dropped.
     async fn write_fixes(&self, range: &Range<u64>, fixes: Vec<Fix>) -> Result<(), ArrayError> {
-        let covered = match self.core.geometry() {
-            Geometry::Parity(parity) => {
-                let chunk = parity.chunk_bytes();
-                let stripes = range.start / chunk..range.end.div_ceil(chunk);
-                self.data.invalidate_stripes(parity, stripes.clone());
-                stripes.start * parity.stripe_bytes()..stripes.end * parity.stripe_bytes()
-            }
-            Geometry::Mapping(_) => range.clone(),
-        };
+        let covered = self.core.geometry().array_range(range);
+        self.data.invalidate_range(&covered);
         let writes = fixes.into_iter().map(|fix| (fix.slot, fix.at, fix.block)).collect();
         self.data.marked(&covered, self.data.write_runs(writes)).await
     }

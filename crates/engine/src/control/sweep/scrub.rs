@@ -273,13 +273,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// The whole stripes, or units of copies, that hold a range of the array.
     fn scrub_positions(&self, array: &Range<u64>) -> Range<u64> {
-        match self.core.geometry() {
-            format::geometry::Geometry::Parity(_) => self.core.geometry().sync_range(array),
-            format::geometry::Geometry::Mapping(mapping) => {
-                let unit = COPIES_UNIT_BYTES.max(mapping.chunk_bytes());
-                array.start / unit * unit..array.end.next_multiple_of(unit).min(mapping.array_bytes())
-            }
-        }
+        self.core.personality().scrubbed(array, COPIES_UNIT_BYTES)
     }
 
     pub(super) fn is_scrub_due(&self) -> bool {

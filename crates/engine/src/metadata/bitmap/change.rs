@@ -21,10 +21,9 @@ use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member};
 use format::bitmap::{BitmapSuper, SUPER_BYTES, set_range};
-use format::geometry::{Geometry, Level};
 use format::placement::bitmap_chunk;
 use format::superblock::Superblock;
-use format::units::{SECTOR_BYTES, Sectors};
+use format::units::Sectors;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -110,12 +109,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// What the bits cover: a component, or the whole array at level 10.
     fn bitmap_covers(&self, superblock: &Superblock) -> Sectors {
-        match self.core.geometry() {
-            Geometry::Mapping(mapping) if mapping.level() == Level::Raid10 => {
-                Sectors(self.core.geometry().array_bytes() / SECTOR_BYTES)
-            }
-            _ => superblock.component,
-        }
+        self.core.geometry().bitmap_covers(superblock.component)
     }
 
     /// The members' bitmap made anew for the planned superblocks, over `covers`. It keeps its chunk size, as the
