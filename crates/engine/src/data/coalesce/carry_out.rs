@@ -5,7 +5,7 @@
 
 use crate::base::write_set::WriteSet;
 use crate::base::yield_now::yield_now;
-use crate::core::authority::Authority;
+use crate::core::authority::{Authority, Marked};
 use crate::data::coalesce::coalescer::WriteBatch;
 use crate::data::coalesce::stripe_write::{Phase, StripeWrite, WriteResult};
 use crate::data::plane::DataPlane;
@@ -90,7 +90,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         written
     }
 
-    /// Writes stripes, between the marks that come before and after.
+    /// Writes stripes, between the marks that come before and after. `DataPlane::marked` has the same order, and is no
+    /// part of this: its closure would be one more future around each small write, and the error of the mark is another
+    /// one here.
     async fn write_marked(
         &self,
         parity: &Parity,
@@ -105,11 +107,12 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             true => ArrayError::new(ArrayErrorKind::Io, error.reason),
             false => error,
         };
-        let _mark = self.authority.mark_write(&patches.range()).await.map_err(lost)?;
+        let mark = self.authority.mark_write(&patches.range()).await.map_err(lost)?;
+        let marked = Marked::by::<M, A>(&mark);
         match is_full {
             // Boxed: it holds a lot, and the futures of small writes would have to hold it as well.
-            true => Box::pin(self.write_full_stripes(parity, stripes, patches.extents())).await?,
-            false => self.write_part(parity, stripes.start, patches.extents()).await?,
+            true => Box::pin(self.write_full_stripes(marked, parity, stripes, patches.extents())).await?,
+            false => self.write_part(marked, parity, stripes.start, patches.extents()).await?,
         }
         self.authority.record_departed().await
     }

@@ -7,7 +7,7 @@
 //! * Its stripe is full, or everything that can come is there.
 //! * No write in it belongs to a stream that can bring more (see [`streams`]). An isolated write waits only for
 //!   writes of the same instant.
-//! * All that its stream has under way waits, and nothing has come for [`STREAM_WAIT`].
+//! * All that its stream has under way waits, and nothing has come for `STREAM_WAIT` ([`carry_out`]).
 //! * The stream has passed it or turned out not to be one, or a write of no stream has joined.
 //! * Too much is waiting, a flush was requested, the array is stopped, or another request wants the stripe.
 //!

@@ -25,7 +25,7 @@ use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::inspect::find_superblock;
 use engine::status::level_name;
 use engine::{AssembleOptions, Candidate, Durability, Member};
-use format::geometry::{Geometry, Level, Shape, default_layout};
+use format::geometry::{Geometry, Level, Role, Shape, default_layout};
 use format::units::MemberByte;
 use io::AnyMember;
 use measure::{Bench, Figure, measure};
@@ -36,7 +36,7 @@ use std::time::Duration;
 use sweeps::{Sweep, measure_sweeps};
 
 /// Largest number of parity chunks in a stripe.
-const PARITIES_MAX: u64 = 2;
+const PARITIES_MAX: u64 = Role::PARITIES.len() as u64;
 
 /// All measurements. Their fields are a stable interface (docs/json.md).
 #[derive(Serialize)]
@@ -137,7 +137,7 @@ fn parts(arguments: &BenchArguments, level: Level) -> usize {
 }
 
 fn has_redundancy(level: Level) -> bool {
-    !matches!(level, Level::Linear | Level::Raid0)
+    level.is_redundant()
 }
 
 async fn bench_level(
@@ -151,7 +151,7 @@ async fn bench_level(
     let mut begin = |part: &str| steps.begin(&format!("{}: {part}", level_name(level)));
     begin("creating and filling the array");
     let chunk_bytes = if matches!(level, Level::Linear | Level::Raid1) { 0 } else { arguments.chunk.0 };
-    let integrity = arguments.integrity && !matches!(level, Level::Linear | Level::Raid0);
+    let integrity = arguments.integrity && level.is_redundant();
     // The whole array is written before the first measurement.
     make_array(machine, members, level, chunk_bytes, integrity, overwrite, Contents::Consistent).await?;
     let (geometry, data_at) = geometry(machine, members).await?;
