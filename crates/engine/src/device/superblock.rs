@@ -98,7 +98,9 @@ impl DeviceSuperblock {
     }
 
     /// The blocks of `superblock` to write, in whole units; from now on it is the one to change.
-    pub(super) fn image(&self, superblock: Superblock, unit: usize, pool: &Pool) -> Block {
+    pub(super) fn image(&self, mut superblock: Superblock, unit: usize, pool: &Pool) -> Block {
+        // Read repair counts without the metadata lock, also since `superblock` was made.
+        superblock.corrected_reads = self.wanted.borrow().corrected_reads;
         let encoded = superblock.encode();
         let block = {
             let mut area = self.area.borrow_mut();
