@@ -227,6 +227,7 @@ def visit(browser, url):
         browser.wait("document.querySelectorAll('#rates polyline').length === 2")
 
     scrubbed(browser)
+    held(browser)
 
     # Changes: refused without the right token, made with it.
     field = "document.getElementById('{}').value = {}"
@@ -293,6 +294,17 @@ def scrubbed(browser):
     browser.wait("document.querySelectorAll('#map .healed').length === 2")
     check(browser.value(shown.format("healed")) == cells, "healed elsewhere")
     check(browser.value("document.querySelectorAll('#map .left').length") == 0, "what is healed is still shown as wrong")
+
+
+def held(browser):
+    """What keeps a sweep from running faster is shown beside its rate."""
+    control = ("--control", "control.sock")
+    run("set", "sync-speed-min=64K", "sync-speed-max=64K", *control)
+    run("scrub", "--no-wait", *control)
+    browser.wait("document.getElementById('sweep-text').textContent.endsWith(', held by sync-speed-max')")
+    run("scrub", "--cancel", *control)
+    run("set", "sync-speed-min=1000K", "sync-speed-max=none", *control)
+    browser.wait("document.getElementById('sweep').hidden")
 
 
 def metrics(url):

@@ -44,11 +44,11 @@ pub use control::sweep::{
     ArrayPart, DoubtfulZeros, FINDINGS_LISTED_MAX, Finding, FindingVerdict, Findings, MemberCount, MemberPart, Outcome,
     Resynced, ScrubAction, ScrubCounts, ScrubReport, ScrubRequest, ScrubState, SweepStatus, SweepTransfers, SyncSpeed,
 };
-pub use data::request::Durability;
 pub use data::stripe_size::{STRIPE_SIZE_MIN, StripeSize};
 pub use device::checksums::{ChecksumMemory, Verify};
 pub use metadata::bitmap::{BitmapClearing, BitmapPolicy, BitmapWrites};
 pub use seam::clock::{Clock, Moment};
+pub use seam::durability::Durability;
 pub use seam::error::{ArrayError, ArrayErrorKind, Refusal};
 pub use seam::member::{Candidate, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation};
 pub use seam::report::{ChangeKind, LOG_TARGET, MemberChange};

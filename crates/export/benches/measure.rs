@@ -88,7 +88,7 @@ impl Volume for Whole {
         self.0.read(at, into).await.map_err(failed)
     }
     async fn write(&self, at: u64, from: engine::Block, _: Durability) -> Result<(), VolumeError> {
-        self.0.write(at, from, engine::Durability::Ordinary).await.map_err(failed)
+        self.0.write(at, from, Durability::Ordinary).await.map_err(failed)
     }
     async fn flush(&self) -> Result<(), VolumeError> {
         self.0.flush().await.map_err(failed)

@@ -4,6 +4,7 @@
 //! Buffers are passed by value, as at the engine's seam to a member, so their contents cannot change during a write.
 //! Nothing here does I/O. Its operations are those that NBD and virtio-blk specify.
 
+pub use engine::Durability;
 use engine::{Block, Buffer, Pool};
 use std::fmt;
 use std::future::Future;
@@ -58,15 +59,6 @@ pub trait Volume: Clone + 'static {
         let _ = at;
         std::future::ready(Ok(vec![Extent { bytes, hole: false, zero: false }]))
     }
-}
-
-/// What the completion of a write promises.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Durability {
-    /// The data may be lost with power until the next flush.
-    Ordinary,
-    /// The data is on stable storage (FUA).
-    Stable,
 }
 
 /// A range of one allocation state.

@@ -161,19 +161,20 @@ fn check_parity(parity: &Parity, images: &Images) -> Result<()> {
         };
         let mut p = vec![0; usize::try_from(chunk)?];
         let mut q = p.clone();
+        let has_q = parity.parity_roles().any(|role| role == Role::Q);
         for index in 0..parity.data_chunks() {
             let data = read(Role::Data(index))?;
             check_data(data, number * parity.stripe_bytes() + u64::from(index) * chunk)
                 .map_err(|error| format!("stripe {number}, data {index}: {error}"))?;
             add(&mut p, data, 0);
-            if parity.parities() == 2 {
+            if has_q {
                 add(&mut q, data, stripe.q_exponent(index));
             }
         }
         if p != read(Role::P)? {
             return Err(format!("stripe {number}: P is not the sum of the data").into());
         }
-        if parity.parities() == 2 && q != read(Role::Q)? {
+        if has_q && q != read(Role::Q)? {
             return Err(format!("stripe {number}: Q is not the sum with the exponents of q_exponent").into());
         }
     }

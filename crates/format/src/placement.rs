@@ -5,7 +5,7 @@
 //! many sizes (`tests/kernel`), and mdadm's manual; `docs/format.md`, "Placement".
 
 use crate::Defect;
-use crate::geometry::Level;
+use crate::geometry::{Level, SyncSpace};
 use crate::integrity;
 use crate::superblock::{BadBlockPlace, BitmapPlace, Version};
 use crate::units::{SECTOR_BYTES, Sectors};
@@ -177,7 +177,7 @@ fn free_sectors(version: Version, sectors: u64, data_offset: u64) -> Option<u64>
 pub(crate) fn component_unit(level: Level, chunk: Sectors) -> u64 {
     match level {
         Level::Raid1 => 128,
-        _ => chunk.0.max(2),
+        Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10 => chunk.0.max(2),
     }
 }
 
@@ -201,14 +201,14 @@ fn component(request: &Request, members: &[u64], data_offset: u64) -> Result<u64
             defect("placement.component", format!("{wanted} sectors, less than the {unit} of a chunk"))
         }
         Some(Sectors(wanted)) => Ok(wanted / unit * unit),
-        None if matches!(request.level, Level::Linear | Level::Raid0) => Ok(0),
+        None if !request.level.has_component() => Ok(0),
         None => Ok(free),
     }
 }
 
 /// Sectors that the bitmap covers: the component, or for level 10 the array.
 fn sync_size(request: &Request, component: u64) -> Result<u64, Defect> {
-    if request.level != Level::Raid10 {
+    if request.level.sync_space() == SyncSpace::Component {
         return Ok(component);
     }
     let (near, far) = (u64::from(request.layout & 0xff), u64::from((request.layout >> 8) & 0xff));
@@ -230,11 +230,11 @@ fn bitmap(request: &Request, component: u64) -> Result<Option<BitmapPlacement>, 
     let asked = match request.bitmap {
         BitmapChoice::None => return Ok(None),
         BitmapChoice::Auto if component <= 100 << 21 => return Ok(None),
-        BitmapChoice::Auto if matches!(request.level, Level::Linear | Level::Raid0) => return Ok(None),
+        BitmapChoice::Auto if !request.level.is_redundant() => return Ok(None),
         BitmapChoice::Auto | BitmapChoice::DefaultChunk => None,
         BitmapChoice::Chunk(bytes) => Some(bytes),
     };
-    if matches!(request.level, Level::Linear | Level::Raid0) {
+    if !request.level.is_redundant() {
         return defect("placement.bitmap", "a level without redundancy has no bitmap");
     }
     let sync_size = sync_size(request, component)?;

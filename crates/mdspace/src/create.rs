@@ -141,7 +141,7 @@ impl Create {
             let unknown = || Refusal::new(format!("{level} has no layout {name:?}")).field("layout");
             parse_layout(self.level, name).ok_or_else(unknown)
         };
-        if self.chunk_bytes.is_some() && !has_chunks(self.level) {
+        if self.chunk_bytes.is_some() && !self.level.has_chunks() {
             return Err(Refusal::new(format!("{level} has no chunks")).field("chunk"));
         }
         Ok(Recipe {
@@ -154,11 +154,6 @@ impl Create {
             ..default
         })
     }
-}
-
-/// Whether `level` has chunks.
-pub(crate) fn has_chunks(level: Level) -> bool {
-    !matches!(level, Level::Linear | Level::Raid1)
 }
 
 /// The recipe for `level` with all defaults and a random uuid.

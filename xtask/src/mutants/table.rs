@@ -368,6 +368,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("no_space::no_member_is_failed_for_lack_of_space_and_answered_writes_read_back_without_any_one"),
     },
     Mutant {
+        name: "superblock-room-is-a-failure",
+        broken: "a member leaves because it has no room for its superblock",
+        by: Test("no_space::no_member_is_failed_for_lack_of_space_for_its_superblock"),
+    },
+    Mutant {
+        name: "round-without-room-passed",
+        broken: "a member that had no room for a round of superblocks is not given it before the next",
+        by: Test("no_space::no_member_is_failed_for_lack_of_space_for_its_superblock"),
+    },
+    Mutant {
         name: "owed-forgotten",
         broken: "what a member had no room for is not kept: others have their part of the write, and it has not",
         by: Test("no_space::no_member_is_failed_for_lack_of_space_and_answered_writes_read_back_without_any_one"),

@@ -29,8 +29,9 @@ pub(crate) struct Gate {
     waiting: RefCell<Vec<Waker>>,
     /// Tasks in [`Gate::closes_before`], woken when the gate closes.
     listening: RefCell<Vec<Waker>>,
-    /// Whether `timing` is set: requests look here first, as most of the time it is not.
-    is_timed: Cell<bool>,
+    /// How many have requests timed. Requests look here first, as most of the time it is none.
+    timers: Cell<u32>,
+    /// Set while there are any.
     timing: RefCell<Option<Timing>>,
     served: RefCell<Served>,
 }
@@ -56,7 +57,7 @@ pub(crate) struct Inside<'a> {
 const UNTIMED: u64 = 0;
 const BACKGROUND: u64 = u64::MAX;
 
-/// Times requests until it is dropped.
+/// Has requests timed until it is dropped.
 pub(crate) struct Timed<'a>(&'a Gate);
 
 impl Gate {
@@ -67,7 +68,7 @@ impl Gate {
         }
         self.begun.set(self.begun.get() + 1);
         self.inside.set(self.inside.get() + 1);
-        let entered = if self.is_timed.get() { self.enter_timed() } else { UNTIMED };
+        let entered = if self.timers.get() > 0 { self.enter_timed() } else { UNTIMED };
         Some(Inside { gate: self, entered })
     }
 
@@ -107,12 +108,15 @@ impl Gate {
         Load { begun: self.begun.get(), is_busy: self.inside.get() > self.background.get() }
     }
 
-    /// Times user requests from now on, until the result is dropped. Each request then reads the clock twice.
+    /// Times user requests from now on, until the result is dropped. Each request then reads the clock twice. If others
+    /// have requests timed already, all share the timing, by the clock of the first.
     pub(crate) fn time_requests(&self, now: Now) -> Timed<'_> {
-        let since = now();
-        self.served.take();
-        self.timing.replace(Some(Timing { now, since }));
-        self.is_timed.set(true);
+        if self.timers.get() == 0 {
+            let since = now();
+            self.served.take();
+            self.timing.replace(Some(Timing { now, since }));
+        }
+        self.timers.set(self.timers.get() + 1);
         Timed(self)
     }
 
@@ -175,8 +179,10 @@ impl Drop for Inside<'_> {
 
 impl Drop for Timed<'_> {
     fn drop(&mut self) {
-        self.0.is_timed.set(false);
-        self.0.timing.take();
+        self.0.timers.set(self.0.timers.get() - 1);
+        if self.0.timers.get() == 0 {
+            self.0.timing.take();
+        }
     }
 }
 
@@ -210,6 +216,7 @@ mod tests {
         drop(request);
         assert_eq!(gate.load(), Load { begun: 1, is_busy: false });
     }
+
     #[test]
     fn only_user_requests_that_enter_and_leave_within_a_timing_are_timed() {
         let (gate, clock) = (Gate::default(), Rc::new(Cell::new(0)));
@@ -232,5 +239,25 @@ mod tests {
         drop(gate.enter());
         assert_eq!(gate.served().take(6000).requests(), 0.0);
         assert_eq!(gate.load(), Load { begun: 4, is_busy: false });
+    }
+
+    #[test]
+    fn requests_are_timed_until_the_last_user_of_the_timing_is_gone() {
+        let (gate, clock) = (Gate::default(), Rc::new(Cell::new(1000)));
+        let time = || {
+            let clock = clock.clone();
+            gate.time_requests(Box::new(move || clock.get()))
+        };
+        let first = time();
+        let before = gate.enter().expect("open");
+        let second = time();
+        drop(first);
+        let after = gate.enter().expect("open");
+        clock.set(4000);
+        drop((before, after));
+        assert_eq!(gate.served().take(4000).requests(), 2.0);
+        drop(second);
+        drop(gate.enter());
+        assert_eq!(gate.served().take(5000).requests(), 0.0);
     }
 }

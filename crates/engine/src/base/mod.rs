@@ -11,3 +11,4 @@ pub(crate) mod range_set;
 pub(crate) mod served;
 pub(crate) mod versioned;
 pub(crate) mod write_set;
+pub(crate) mod yield_now;

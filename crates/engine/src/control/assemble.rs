@@ -12,110 +12,32 @@
 use crate::base::buffer::Pool;
 use crate::base::versioned::Growing;
 use crate::control::blocks::{check_blocks, largest_block, noted_block};
-use crate::control::election::{Election, Offered, catch_up, elect, rescue};
+use crate::control::election::{Election, Offered, adopt_size, elect, rescue};
 use crate::control::forced::{Rescue, slots_text};
 use crate::control::inspect::{Found, find_superblock, read_bad_blocks};
-use crate::control::{Control, Origin, forced, logs, lost_roles};
-use crate::core::health::{Health, survives};
-use crate::core::roster::Roster;
-use crate::core::{ArrayInfo, Core};
+pub use crate::control::offer::{AssembleOptions, CACHE_BYTES, LeftOut, Offer};
+use crate::control::state::{AssemblyReport, Control};
+use crate::control::{forced, logs, lost_roles};
+use crate::core::metadata_lock::Guarded;
+use crate::core::personality::{StripeUnits, personality};
+use crate::core::{ArrayInfo, Core, Health, Roster};
 use crate::data::cache::PAGE_BYTES;
-use crate::data::stripe_size::StripeSize;
 use crate::data::{DataOptions, DataPlane};
-use crate::device::checksums::Verify;
 use crate::device::context::DeviceContext;
 use crate::device::{Device, DeviceState};
 use crate::metadata::Metadata;
+use crate::metadata::bitmap::intent::IntentBitmap;
 use crate::metadata::bitmap::load::{LoadContext, load, load_file};
-use crate::metadata::bitmap::{BitmapPolicy, IntentBitmap};
-use crate::metadata::superblocks::{ROUNDS_TO_EJECT, ROUNDS_TO_EJECT_ABSENT, Record, SharedFields};
-use crate::plan::planner::DATA_CHUNKS_MAX;
+use crate::metadata::record::{ROUNDS_TO_EJECT, ROUNDS_TO_EJECT_ABSENT, Record, SharedFields};
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Candidate, Limits, Member};
-use format::geometry::{Geometry, Level};
+use format::geometry::{Geometry, Level, Redundancy, SyncSpace};
 use format::integrity::BLOCK_BYTES;
 use format::superblock::{DeviceRole, Resync, Superblock};
 use format::units::{Sectors, Slot};
-use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
-
-/// The members, and the bitmap file, that an array is assembled from.
-pub struct Offer<M> {
-    /// Its members.
-    pub members: Vec<Candidate<M>>,
-    /// The file that holds its write-intent bitmap, for an array that keeps it in one.
-    pub bitmap: Option<Candidate<M>>,
-}
-
-/// Settings of an assembly.
-#[derive(Debug, Clone)]
-pub struct AssembleOptions {
-    /// Accept possible loss, and warn about it. Covers four cases: the fewest and least stale members that
-    /// an array with too few current ones can start with, as in mdadm; a dirty and degraded parity array,
-    /// where the missing member's data may be wrong where a write was under way; a dirty parity array with bad
-    /// blocks, likewise; and an array whose write journal is lost, for reading.
-    pub force: bool,
-    /// Never write to any member.
-    pub read_only: bool,
-    /// Read what the members' bad-block logs say must not be read, after a fault that is gone, such as a bad
-    /// cable. The data may be old. Only with `read_only`, as a write would treat the places as sound.
-    pub ignore_bad_blocks: bool,
-    /// The layout of a RAID-0 of unequal members whose superblock gives none: 1 original, 2 alternate.
-    pub raid0_layout: Option<u32>,
-    /// The policy of the write-intent bitmap.
-    pub bitmap: BitmapPolicy,
-    /// When checksums are verified, where the members have them.
-    pub verify: Verify,
-    /// The parity kernel; the best for this processor when `None`.
-    pub kernel: Option<&'static parity::Kernel>,
-    /// The unit in which partly written stripes are moved.
-    pub stripe_size: StripeSize,
-    /// The most memory, in bytes, for cached stripes that are likely to be written again. When `None`:
-    /// [`CACHE_BYTES`], or none for members that are memory themselves.
-    pub cache_bytes: Option<usize>,
-    /// The most bytes of writes that may wait for other writes of their stripes.
-    pub gather_bytes: u64,
-    /// The most memory, in bytes, for read-ahead of sequential streams on a degraded array; 0 turns it off.
-    pub read_ahead_bytes: usize,
-}
-
-/// Default of [`AssembleOptions::read_ahead_bytes`].
-const READ_AHEAD_BYTES: usize = 32 << 20;
-
-/// Default of [`AssembleOptions::gather_bytes`].
-const GATHER_BYTES: u64 = 64 << 20;
-
-/// Default of [`AssembleOptions::cache_bytes`], where a cache pays.
-pub const CACHE_BYTES: usize = 32 << 20;
-
-impl Default for AssembleOptions {
-    fn default() -> Self {
-        Self {
-            force: false,
-            read_only: false,
-            ignore_bad_blocks: false,
-            raid0_layout: None,
-            bitmap: BitmapPolicy::default(),
-            verify: Verify::default(),
-            kernel: None,
-            stripe_size: StripeSize::Auto,
-            cache_bytes: None,
-            gather_bytes: GATHER_BYTES,
-            read_ahead_bytes: READ_AHEAD_BYTES,
-        }
-    }
-}
-
-/// A member that was offered and does not take part.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct LeftOut {
-    /// Its name.
-    pub name: String,
-    /// Why.
-    pub reason: String,
-}
 
 impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::assemble`].
@@ -137,7 +59,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     ) -> Result<Rc<Self>, Refusal> {
         let Offer { members, bitmap } = offer;
         let mut offered = find_all(members, &pool).await?;
-        catch_up(&mut offered);
+        adopt_size(&mut offered);
         let mut election = elect(&offered)?;
         let context = DeviceContext::new(pool.clone());
         let freshest = offered[election.freshest].found.superblock.clone();
@@ -151,7 +73,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let missing = |slot: Slot| {
             !slots[slot.index()].as_ref().is_some_and(|d: &Rc<Device<M>>| d.state.get() == DeviceState::InSync)
         };
-        if !survives(&geometry, &missing) {
+        if !geometry.survives(&missing) {
             let spares: Vec<&str> = spares.iter().map(|spare| &*spare.name).collect();
             return Err(too_few(&geometry, &missing, &left_out, &spares, &rescue));
         }
@@ -167,7 +89,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         };
         let intent = match bitmap {
             _ if options.read_only => None,
-            Some(file) => Some(load_file(&circumstances, file, &pool).await?),
+            Some(file) => Some(load_file(&circumstances, file, &slots, &spares, &pool).await?),
             None => load(&circumstances, &slots, &spares, &pool).await?,
         };
         let forced = !agreed && !options.read_only && {
@@ -189,7 +111,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let block_bytes = check_block_bytes(&geometry, &devices, (&freshest_name, &freshest), !options.read_only)?;
         let forced_members = if rescue.taken.is_empty() { Vec::new() } else { rescue.forced };
-        let origin = Origin { left_out, forced: forced_members, warnings: warnings.texts };
+        let origin = AssemblyReport { left_out, forced: forced_members, warnings: warnings.texts };
         let assembled = Assembled {
             geometry,
             slots,
@@ -237,8 +159,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             pool,
             clock,
             roster: Roster {
-                slots: RefCell::new(assembled.slots),
-                others: RefCell::new(assembled.spares),
+                slots: Guarded::new(assembled.slots),
+                others: Guarded::new(assembled.spares),
                 slot_changed: Default::default(),
             },
             health,
@@ -268,7 +190,7 @@ struct Assembled<M: Member> {
     intent: Option<IntentBitmap<M>>,
     record: Record,
     block_bytes: u64,
-    origin: Origin,
+    origin: AssemblyReport,
 }
 
 /// Finds the superblock of each candidate.
@@ -315,7 +237,8 @@ fn block_bytes<M: Member>(devices: &[Rc<Device<M>>], freshest: &Superblock) -> R
 /// Memory for the stripe cache, as [`AssembleOptions::cache_bytes`] defines it.
 fn cache_bytes<'a>(geometry: &Geometry, wanted: Option<usize>, mut members: impl Iterator<Item = &'a Limits>) -> usize {
     // The cache's rows are whole pages of a chunk.
-    let has_rows = matches!(geometry, Geometry::Parity(p) if p.chunk_bytes().is_multiple_of(PAGE_BYTES as u64));
+    let is_paged = |stripe: StripeUnits| stripe.chunk_bytes.is_multiple_of(PAGE_BYTES as u64);
+    let has_rows = personality(geometry).stripe().is_some_and(is_paged);
     let pays = members.any(|limits| !limits.synchronous);
     let wanted = wanted.unwrap_or(if pays { CACHE_BYTES } else { 0 });
     if has_rows { wanted } else { 0 }
@@ -350,7 +273,7 @@ fn check_supported(
     if superblock.events > EVENTS_MAX {
         return refuse("superblock.events", "beyond any count of real changes", "make the array anew");
     }
-    if superblock.bitmap.is_some() && matches!(superblock.level, Level::Linear | Level::Raid0) {
+    if superblock.bitmap.is_some() && !superblock.level.is_redundant() {
         return refuse("superblock.feature_map", "a bitmap at a level without redundancy", "md refuses it as well");
     }
     if superblock.reshape.is_some() {
@@ -516,7 +439,7 @@ fn geometry<M: Member>(
 ) -> Result<Geometry, Refusal> {
     let data_bytes =
         |device: &Option<Rc<Device<M>>>| device.as_ref().map_or(0, |device| device.superblock.borrow().data_bytes());
-    if matches!(freshest.level, Level::Linear | Level::Raid0) && slots.iter().any(Option::is_none) {
+    if !freshest.level.is_redundant() && slots.iter().any(Option::is_none) {
         let missing: Vec<Slot> =
             (0..freshest.raid_disks).map(Slot).filter(|slot| slots[slot.index()].is_none()).collect();
         let is = if missing.len() == 1 { "is" } else { "are" };
@@ -531,17 +454,14 @@ fn geometry<M: Member>(
     let first = slots.iter().flatten().next().map_or("the array", |device| &device.name);
     let geometry = Geometry::new(&shape).map_err(|defect| {
         let refusal = Refusal::defect(first, defect);
-        match (shape.level, shape.layout) {
-            (Level::Raid0, 0) => refusal.advice("choose with --raid0-layout original or --raid0-layout alternate"),
-            _ => refusal,
+        match shape.level == Level::Raid0 && shape.layout == 0 {
+            true => refusal.advice("choose with --raid0-layout original or --raid0-layout alternate"),
+            false => refusal,
         }
     })?;
-    match &geometry {
-        Geometry::Parity(parity) if parity.data_chunks() > DATA_CHUNKS_MAX => {
-            let reason = format!("{} members: more than {DATA_CHUNKS_MAX} data chunks a stripe", parity.slots());
-            Err(Refusal::new(reason).of(first).field("superblock.raid_disks"))
-        }
-        _ => Ok(geometry),
+    match personality(&geometry).unsupported() {
+        Some(reason) => Err(Refusal::new(reason).of(first).field("superblock.raid_disks")),
+        None => Ok(geometry),
     }
 }
 
@@ -611,15 +531,15 @@ fn agreement(
     // With a journal, superblocks say clean while the array is in use.
     let resync = if freshest.journal { Resync::From(Sectors(0)) } else { freshest.resync };
     let is_degraded = !warnings.missing.is_empty();
-    match geometry {
+    match geometry.level().redundancy() {
         _ if resync == Resync::Clean && rescue.taken.is_empty() => Ok((resync, true)),
-        Geometry::Mapping(_) if rescue.taken.is_empty() => Ok((resync, false)),
-        Geometry::Mapping(_) if matches!(geometry.level(), Level::Linear | Level::Raid0) => Ok((Resync::Clean, true)),
-        Geometry::Mapping(_) => Ok((Resync::From(Sectors(0)), false)),
-        Geometry::Parity(_) if !is_degraded && rescue.taken.is_empty() => Ok((resync, false)),
-        Geometry::Parity(_) if !is_degraded => Ok((Resync::From(Sectors(0)), false)),
-        Geometry::Parity(_) if freshest.ppl.is_some() && resync != Resync::Clean => Err(logs::needs_its_ppl()),
-        Geometry::Parity(_) if options.force || mutant!("write-hole-taken") => {
+        Redundancy::None | Redundancy::Copies if rescue.taken.is_empty() => Ok((resync, false)),
+        Redundancy::None => Ok((Resync::Clean, true)),
+        Redundancy::Copies => Ok((Resync::From(Sectors(0)), false)),
+        Redundancy::Parity if !is_degraded && rescue.taken.is_empty() => Ok((resync, false)),
+        Redundancy::Parity if !is_degraded => Ok((Resync::From(Sectors(0)), false)),
+        Redundancy::Parity if freshest.ppl.is_some() && resync != Resync::Clean => Err(logs::needs_its_ppl()),
+        Redundancy::Parity if options.force || mutant!("write-hole-taken") => {
             if resync != Resync::Clean {
                 warnings.texts.push(format!(
                     "the array is dirty and degraded: where a write was under way when it stopped, what {} held may be \
@@ -629,7 +549,7 @@ fn agreement(
             }
             Ok((Resync::Clean, true))
         }
-        Geometry::Parity(_) => Err(Refusal::new(
+        Redundancy::Parity => Err(Refusal::new(
             "the array is dirty and degraded: where a write was under way when it stopped, \
              the missing member's data would be reconstructed wrong (the write hole)",
         )
@@ -648,7 +568,10 @@ fn check_bad_blocks<M: Member>(
     warnings: &mut Warnings,
     options: &AssembleOptions,
 ) -> Result<bool, Refusal> {
-    let (Geometry::Parity(_), Resync::From(from)) = (geometry, resync) else { return Ok(false) };
+    let Resync::From(from) = resync else { return Ok(false) };
+    if !personality(geometry).needs_agreement() {
+        return Ok(false);
+    }
     let agreed_below = from.checked_bytes().unwrap_or(u64::MAX);
     for device in slots.iter().flatten() {
         let bad = device.bad.ranges();
@@ -677,20 +600,15 @@ fn check_bad_blocks<M: Member>(
 fn agreed_below(geometry: &Geometry, resync: Resync, block_bytes: u64) -> u64 {
     let Resync::From(sectors) = resync else { return geometry.array_bytes() };
     let position = sectors.checked_bytes().unwrap_or(u64::MAX);
-    match geometry {
-        Geometry::Mapping(_) if !mutant!("checkpoint-mid-block") => {
-            geometry.array_byte_at(position / block_bytes * block_bytes)
-        }
-        _ => geometry.array_byte_at(position),
-    }
+    geometry.array_byte_at(mutant!("checkpoint-mid-block" => position, else position / block_bytes * block_bytes))
 }
 
 /// The component byte from which on a write may have been under way when the array stopped. From there a
 /// successor may differ from its member, and only a recovery compares the two. `None` after a clean stop.
 fn doubtful_from<M: Member>(geometry: &Geometry, resync: Resync, intent: Option<&IntentBitmap<M>>) -> Option<u64> {
     let Resync::From(sectors) = resync else { return None };
-    if geometry.level() == Level::Raid10 {
-        return Some(0); // positions and bitmap bits of RAID-10 are array bytes
+    if geometry.sync_space() == SyncSpace::Array {
+        return Some(0); // positions and bitmap bits are no component bytes
     }
     let covered = geometry.used_bytes(Slot(0));
     match intent {
@@ -699,7 +617,7 @@ fn doubtful_from<M: Member>(geometry: &Geometry, resync: Resync, intent: Option<
     }
 }
 
-/// The record to begin with, with the rounds that assembly owes.
+/// The record to begin with, with the rounds that are pending after assembly.
 fn first_record<M: Member>(
     freshest: &Superblock,
     resync: Resync,
@@ -709,8 +627,8 @@ fn first_record<M: Member>(
     rescue: &Rescue,
     has_bitmap: bool,
 ) -> Record {
-    let mut record = record(freshest, resync, slots, spares);
-    record.rounds_pending = record.rounds_pending.max(election.owed);
+    let mut record = record_found(freshest, resync, slots, spares);
+    record.rounds_pending = record.rounds_pending.max(election.rounds_pending);
     record_taken(&mut record, rescue, election, slots);
     if !has_bitmap && !mutant!("file-not-left-behind") {
         // The array may have been used with a bitmap in a file, which an interrupted round has left one event
@@ -737,7 +655,7 @@ fn check_block_bytes<M: Member>(
 
 /// The record to continue from. Absent devices become faulty with the next change, so that they are stale
 /// when they return.
-fn record<M: Member>(
+fn record_found<M: Member>(
     freshest: &Superblock,
     resync: Resync,
     slots: &[Option<Rc<Device<M>>>],
@@ -746,12 +664,12 @@ fn record<M: Member>(
     let devices = devices_of(slots, spares);
     let here: Vec<_> = devices.iter().map(|device| device.superblock.borrow().device_number).collect();
     let mut roles = freshest.roles.clone();
-    let mut owed = 0;
+    let mut rounds_pending = 0;
     for (number, role) in roles.iter_mut().enumerate() {
         let is_here = here.iter().any(|device| usize::from(device.0) == number);
         if !is_here && matches!(role, DeviceRole::Active(_)) {
             *role = DeviceRole::Faulty;
-            owed = mutant!("absent-told-alone" => ROUNDS_TO_EJECT, else ROUNDS_TO_EJECT_ABSENT);
+            rounds_pending = mutant!("absent-told-alone" => ROUNDS_TO_EJECT, else ROUNDS_TO_EJECT_ABSENT);
         }
     }
     for spare in spares {
@@ -770,9 +688,10 @@ fn record<M: Member>(
         dirty: false,
         resync,
         roles,
-        rounds_pending: owed,
+        rounds_pending,
         lagging,
         is_flush_pending: !mutant!("found-unflushed"),
         is_force_pending: false,
+        is_out_of_room: false,
     }
 }

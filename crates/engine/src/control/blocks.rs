@@ -73,6 +73,6 @@ fn joint(superblock: &Superblock) -> u64 {
     match superblock.level {
         Level::Linear => superblock.data_bytes() / chunk.max(1) * chunk.max(1),
         Level::Raid1 => 0,
-        _ => chunk,
+        Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10 => chunk,
     }
 }

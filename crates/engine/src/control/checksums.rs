@@ -3,7 +3,8 @@
 //! The checksums of one member, and their format on disk, are in [`crate::device::checksums`].
 
 use crate::base::join::join_all;
-use crate::control::Control;
+use crate::control::state::Control;
+use crate::core::authority::Authority;
 use crate::device::Device;
 use crate::device::checksums::{ChecksumMemory, Checksums, Closing, Verify};
 use crate::seam::clock::Clock;
@@ -47,8 +48,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(Refusal::new("the array has checksums already"));
         }
         self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
-        let _inside = self.core.gate.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
-        let _guard = self.metadata.lock().await;
+        let entered = self.metadata.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let _change = entered.lock().await;
         let mut places = Vec::new();
         for device in self.core.devices().into_iter().filter(lacks_them) {
             let layout = self.room_on(&device).await?;
@@ -163,12 +164,11 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Ok(());
         }
         self.core.check_not_failed()?;
-        let is_owed = || self.core.devices().iter().any(|device| device.owes_a_superblock());
-        if is_owed() {
-            let guard = self.metadata.lock().await;
-            self.core.check_not_failed()?;
-            if is_owed() {
-                self.metadata.publish(&guard).await?;
+        let is_lacking = || self.core.devices().iter().any(|device| device.lacks_a_superblock());
+        if is_lacking() {
+            let change = self.metadata.begin().await?;
+            if is_lacking() {
+                self.metadata.publish(&change).await?;
             }
         }
         let devices: Vec<Rc<Device<M>>> = self.core.devices();

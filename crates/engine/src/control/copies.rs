@@ -12,8 +12,9 @@
 //! Facts: `raid1_reshape` in `drivers/md/raid1.c`; `super_1_validate` for the slots by the members' own
 //! superblocks.
 
-use crate::control::Control;
 use crate::control::grow::as_io_error;
+use crate::control::state::Control;
+use crate::core::metadata_lock::MetadataGuard;
 use crate::device::{Device, DeviceState, Outdated};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
@@ -37,7 +38,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if wanted == self.core.geometry().slots() {
             return Ok(false);
         }
-        self.check_at_rest()?;
+        self.check_no_other_change()?;
         let is_recovering =
             |slot: &Slotted<M>| slot.as_ref().is_some_and(|device| device.state.get() != DeviceState::InSync);
         if !self.core.health.agreed.get() || self.core.roster.slots.borrow().iter().any(is_recovering) {
@@ -53,22 +54,21 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// [`crate::Array::set_copies`].
     pub(crate) async fn set_copies(&self, wanted: u16) -> Result<(), ArrayError> {
-        let _held = self.hold_writes().await?;
-        let guard = self.metadata.lock().await;
+        let change = self.hold_writes().await?.lock().await;
         if !self.check_copies(wanted).map_err(as_io_error)? {
             return Ok(());
         }
         let geometry = self.geometry_of_copies(wanted).map_err(as_io_error)?;
-        self.metadata.eject_absent(&guard).await?; // an absent member must be stale before its slot is reused
+        self.metadata.eject_absent(&change).await?; // an absent member must be stale before its slot is reused
         while let Some((from, to)) = self.next_move(wanted) {
-            self.change_slot(from, to);
-            self.metadata.publish(&guard).await?;
+            self.change_slot(&change, from, to);
+            self.metadata.publish(&change).await?;
         }
         for device in self.core.devices() {
             device.superblock.borrow_mut().raid_disks = wanted;
         }
-        self.metadata.publish(&guard).await?;
-        self.take_copies(geometry);
+        self.metadata.publish(&change).await?;
+        self.take_copies(&change, geometry);
         Ok(())
     }
 }
@@ -93,19 +93,19 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Takes the new number of slots, once all members have it. New slots are empty, and so are removed ones.
-    fn take_copies(&self, geometry: Geometry) {
-        self.core.roster.slots.borrow_mut().resize_with(geometry.slots().into(), || None);
+    fn take_copies(&self, guard: &MetadataGuard<'_>, geometry: Geometry) {
+        self.core.roster.slots.borrow_mut(guard).resize_with(geometry.slots().into(), || None);
         self.core.geometries.replace(geometry);
         self.core.update_whole();
         self.sweeps.changed.raise(); // a spare may fill a new slot
     }
 
-    fn change_slot(&self, from: Slot, to: Slot) {
-        let mut slots = self.core.roster.slots.borrow_mut();
+    fn change_slot(&self, guard: &MetadataGuard<'_>, from: Slot, to: Slot) {
+        let mut slots = self.core.roster.slots.borrow_mut(guard);
         let device = slots[from.index()].take().expect("the slot has a member");
         device.superblock.outdate(Outdated::ByMove);
         let number = device.superblock.borrow().device_number.0;
-        self.metadata.record.borrow_mut().set_role(number.into(), DeviceRole::Active(to));
+        self.metadata.record_mut(guard).set_role(number.into(), DeviceRole::Active(to));
         slots[to.index()] = Some(device);
         self.core.roster.slot_changed.raise();
     }

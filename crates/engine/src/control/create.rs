@@ -10,15 +10,14 @@ use crate::base::buffer::Pool;
 use crate::base::join::join_all;
 use crate::control::blocks::{check_blocks, largest_block};
 use crate::control::inspect::{find_claim, find_claim_of_md};
-use crate::core::health::survives;
 use crate::device::checksums::Checksums;
 use crate::device::place_bytes;
-use crate::seam::bytes::{read_bytes, write_bytes};
+use crate::seam::bytes::{read_bytes, write_bytes, zero_or_write};
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
-use crate::seam::member::{Candidate, Member, MemberError, MemberErrorKind};
+use crate::seam::member::{Candidate, Member, MemberError};
 use format::bitmap::BitmapSuper;
-use format::geometry::{Geometry, Level, default_layout};
+use format::geometry::{Geometry, Level, Redundancy, default_layout};
 use format::integrity::Layout;
 use format::placement::{BitmapChoice, Placement, Request, place};
 use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places};
@@ -69,7 +68,7 @@ impl Recipe {
             version: Version::V1_2,
             level,
             layout: default_layout(level),
-            chunk_bytes: if matches!(level, Level::Linear | Level::Raid1) { 0 } else { CHUNK_BYTES },
+            chunk_bytes: if level.has_chunks() { CHUNK_BYTES } else { 0 },
             name: String::new(),
             data_offset_bytes: None,
             component_bytes: None,
@@ -198,11 +197,11 @@ fn cut_short(refusal: Refusal, changed: &str) -> Refusal {
 }
 
 fn needs_zeroes(recipe: &Recipe) -> bool {
-    recipe.contents == Contents::Unknown && matches!(recipe.level, Level::Raid4 | Level::Raid5 | Level::Raid6)
+    recipe.contents == Contents::Unknown && recipe.level.has_parity()
 }
 
 fn needs_resync(recipe: &Recipe) -> bool {
-    recipe.contents == Contents::Unknown && matches!(recipe.level, Level::Raid1 | Level::Raid10)
+    recipe.contents == Contents::Unknown && recipe.level.redundancy() == Redundancy::Copies
 }
 
 async fn check_free<M: Member>(
@@ -310,24 +309,38 @@ fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], plans: &[MemberPlan<
         .collect();
     let missing = |slot: Slot| slots[slot.index()].is_none();
     let none_missing = slots.iter().all(Option::is_some);
-    if matches!(first.superblock.level, Level::Linear | Level::Raid0) && !none_missing {
+    if !first.superblock.level.is_redundant() && !none_missing {
         return Err(Refusal::new("this level has no redundancy: no member may be missing"));
     }
     let geometry =
         Geometry::new(&first.superblock.shape(&data_bytes)).map_err(|defect| Refusal::defect(first.name, defect))?;
-    if !survives(&geometry, &missing) {
+    if !geometry.survives(&missing) {
         return Err(Refusal::new("too many members are missing for this level"));
     }
     let parties = plans.iter().map(|plan| (plan.name, plan.member.limits(), plan.superblock.clone()));
     check_blocks(&geometry, largest_block(plans.iter().map(|plan| plan.member)), parties, true)
 }
 
-/// Erases superblocks of another array, of any version: they must not outlive its data.
+/// Erases superblocks of another array, of any version: they must not outlive its data. A place without a valid
+/// superblock may lie in that data, so it is overwritten last: a failure on the way leaves no superblock that vouches
+/// for overwritten data.
 pub(crate) async fn erase_superblocks<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<(), Refusal> {
     let member_bytes = member.limits().bytes;
     let failed = |error| Refusal::member_error(name, &error);
+    let mut doubtful = Vec::new();
     for (version, at) in places(member_bytes) {
         let bytes = place_bytes(at, member_bytes);
+        let found = read_bytes(member, pool, at, bytes as u64).await;
+        match found.map(|place| decode(version, at, &place, member_bytes)) {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(_))) => write_bytes(member, pool, at, &vec![0; bytes]).await.map_err(failed)?,
+            Ok(Err(_)) | Err(_) => doubtful.push((version, at, bytes)),
+        }
+    }
+    if !doubtful.is_empty() {
+        member.flush().await.map_err(failed)?;
+    }
+    for (version, at, bytes) in doubtful {
         let place = match read_bytes(member, pool, at, bytes as u64).await {
             Ok(place) => place,
             Err(_) => rewritten(name, member, pool, at, bytes).await?,
@@ -368,13 +381,9 @@ async fn zero<M: Member>(plans: &[MemberPlan<'_, M>], pool: &Pool, progress: &dy
             for offset in (0..bytes).step_by(STEP_BYTES as usize) {
                 let length = (bytes - offset).min(STEP_BYTES);
                 let at = MemberByte(start + offset);
-                let zeroed = match plan.member.write_zeroes(at, length).await {
-                    Err(error) if error.kind == MemberErrorKind::Unsupported => {
-                        plan.member.write(at, zeroes.slice(0..length as usize)).await
-                    }
-                    other => other,
-                };
-                zeroed.map_err(|error| Refusal::member_error(plan.name, &error))?;
+                let write = async |start, zeroes| plan.member.write(MemberByte(at.0 + start), zeroes).await;
+                let zeroed = zero_or_write(plan.member.write_zeroes(at, length), length, || zeroes.clone(), write);
+                zeroed.await.map_err(|error| Refusal::member_error(plan.name, &error))?;
                 done.set(done.get() + length);
                 progress(done.get(), total);
             }

@@ -4,11 +4,12 @@
 //!
 //! Facts: `drivers/md/md.c` (`super_1_validate`, `analyze_sbs`), mdadm's `Assemble.c`.
 
+use crate::control::difference::difference;
 use crate::control::forced::{ForceCandidate, Rescue};
 use crate::control::inspect::Found;
 use crate::control::split::Apart;
 use crate::control::{forced, lost_roles, split};
-use crate::metadata::superblocks::ROUNDS_TO_EJECT;
+use crate::metadata::record::ROUNDS_TO_EJECT;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use format::superblock::{DeviceRole, Superblock};
@@ -27,7 +28,7 @@ pub(super) struct Election {
     /// For each candidate: its role, or why it is left out.
     pub(super) seats: Vec<Result<DeviceRole, String>>,
     /// Superblock rounds until every member that wrongly calls itself active is stale.
-    pub(super) owed: u32,
+    pub(super) rounds_pending: u32,
     /// For each candidate: its device number.
     pub(super) numbers: Vec<u16>,
 }
@@ -57,7 +58,7 @@ fn freshest<M>(offered: &[Offered<M>]) -> Option<usize> {
 
 /// Gives the new size to members that an interrupted growth left one event behind, as the kernel goes by the
 /// freshest too. The round that catches them up writes it.
-pub(super) fn catch_up<M: Member>(offered: &mut [Offered<M>]) {
+pub(super) fn adopt_size<M: Member>(offered: &mut [Offered<M>]) {
     let Some(best) = freshest(offered).map(|index| offered[index].found.superblock.clone()) else { return };
     for Offered { member, found, .. } in offered {
         if let Some(superblock) = found.superblock.caught_up(&best, member.limits().bytes) {
@@ -119,9 +120,9 @@ pub(super) fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refus
         let claims = is_active(&own.own_role()) && !seat.as_ref().is_ok_and(is_active);
         claims.then(|| own.events.saturating_add(ROUNDS_TO_EJECT.into()).saturating_sub(best.events))
     };
-    let owed = offered.iter().zip(&seats).filter_map(left).max().unwrap_or(0);
+    let rounds = offered.iter().zip(&seats).filter_map(left).max().unwrap_or(0);
     let numbers = offered.iter().map(|candidate| candidate.found.superblock.device_number.0).collect();
-    Ok(Election { freshest, seats, owed: owed.try_into().unwrap_or(ROUNDS_TO_EJECT), numbers })
+    Ok(Election { freshest, seats, rounds_pending: rounds.try_into().unwrap_or(ROUNDS_TO_EJECT), numbers })
 }
 
 /// Finds what `--force` can do for the array. With `force`, the members that it takes are seated. Members
@@ -201,18 +202,4 @@ fn seat_of<M: Member>(candidate: &Offered<M>, best: &Superblock) -> Result<Resul
         DeviceRole::Active(_) if own.own_role() != role => Err("it was about to become active".to_owned()),
         role => Ok(role),
     })
-}
-
-/// The first field that must be equal on all members, and differs between these two.
-pub(crate) fn difference(own: &Superblock, other: &Superblock) -> Option<&'static str> {
-    let same = [
-        ("superblock.ctime", own.created == other.created),
-        ("superblock.level", own.level == other.level),
-        ("superblock.layout", own.layout == other.layout),
-        ("superblock.chunksize", own.chunk == other.chunk),
-        ("superblock.raid_disks", own.raid_disks == other.raid_disks),
-        ("superblock.size", own.component == other.component),
-        ("superblock.version", own.version == other.version),
-    ];
-    same.iter().find(|(_, same)| !same).map(|(field, _)| *field)
 }

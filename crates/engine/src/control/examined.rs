@@ -5,12 +5,13 @@
 
 use crate::base::buffer::Pool;
 use crate::control::inspect::{Found, read_bad_blocks};
-use crate::control::status::{Examination, level_name};
+use crate::control::names::{level_name, uuid_text};
 use crate::metadata::bitmap::load::read_bitmap;
 use crate::seam::member::Member;
 use format::bitmap::SUPER_BYTES;
-use format::superblock::Reshape;
-use format::units::Sectors;
+use format::superblock::{DeviceFlags, DeviceRole, Reshape, Resync, Superblock};
+use format::text::quoted;
+use format::units::{Sectors, Slot};
 use serde::Serialize;
 
 /// The contents of a member's write-intent bitmap.
@@ -68,6 +69,124 @@ impl ReshapeExamined {
     }
 }
 
+/// The metadata on one member.
+#[derive(Debug, Clone, Serialize)]
+pub struct Examination {
+    /// Its name: a path.
+    pub name: String,
+    /// Length of the member.
+    pub member_bytes: u64,
+    /// Metadata format.
+    pub metadata: String,
+    /// Identity of the array.
+    pub array_uuid: String,
+    /// Name of the array.
+    pub array_name: String,
+    /// Identity of the member; version 0.90 has none.
+    pub device_uuid: Option<String>,
+    /// Seconds since 1970.
+    pub created: u64,
+    /// Seconds since 1970.
+    pub updated: u64,
+    /// `raid5`
+    pub level: &'static str,
+    /// The layout field.
+    pub layout: u32,
+    /// Bytes in a chunk.
+    pub chunk_bytes: u64,
+    /// Number of slots.
+    pub raid_disks: u16,
+    /// Bytes used of each member; 0 for linear and RAID-0.
+    pub component_bytes: u64,
+    /// Where the superblock is.
+    pub superblock_at: u64,
+    /// Where data begins.
+    pub data_at: u64,
+    /// Bytes of data that fit.
+    pub data_bytes: u64,
+    /// md's event count: changes of the metadata.
+    pub events: u64,
+    /// `clean`, or from which byte of the components copies and parity may disagree.
+    pub state: String,
+    /// Its index in the table of roles.
+    pub device_number: u16,
+    /// Its own role: `active 2`, `spare`, `faulty`, `journal`.
+    pub role: String,
+    /// The slots by this superblock: `A` active, `.` missing.
+    pub array_state: String,
+    /// Features by name.
+    pub features: Vec<&'static str>,
+    /// Where the bitmap is.
+    pub bitmap_at: Option<u64>,
+    /// The contents of the bitmap, where there is one and it can be read.
+    pub bitmap: Option<BitmapExamined>,
+    /// Where the bad-block log is.
+    pub bad_blocks_at: Option<u64>,
+    /// The contents of the log; `None` where there is no log, or it cannot be read.
+    pub bad_blocks: Option<BadBlocksExamined>,
+    /// The member is read only where no other can serve.
+    pub write_mostly: bool,
+    /// Requests to the member fail fast instead of being retried.
+    pub failfast: bool,
+    /// Bytes in a logical block of the array; 0 where the superblock gives none.
+    pub logical_block_bytes: u32,
+    /// The reshape under way.
+    pub reshape: Option<ReshapeExamined>,
+    /// Whether a NAS kernel has set its flag "disk error" for this member.
+    pub disk_error: bool,
+}
+
+impl Examination {
+    /// Describes what was found on a member.
+    pub fn of(name: &str, member_bytes: u64, found: &Found) -> Self {
+        let superblock = &found.superblock;
+        let features = superblock.features();
+        Self {
+            name: name.to_owned(),
+            member_bytes,
+            metadata: superblock.version.to_string(),
+            array_uuid: uuid_text(&superblock.set_uuid),
+            array_name: quoted(superblock.set_name.as_bytes()),
+            device_uuid: superblock.device_uuid.as_ref().map(uuid_text),
+            created: superblock.created.seconds,
+            updated: superblock.updated.seconds,
+            level: level_name(superblock.level),
+            layout: superblock.layout,
+            chunk_bytes: superblock.chunk.bytes(),
+            raid_disks: superblock.raid_disks,
+            component_bytes: superblock.component.bytes(),
+            superblock_at: superblock.super_at().0,
+            data_at: superblock.data_at().0,
+            data_bytes: superblock.data_bytes(),
+            events: superblock.events,
+            state: match superblock.resync {
+                Resync::Clean => "clean".to_owned(),
+                Resync::From(sectors) => match sectors.checked_bytes() {
+                    Some(bytes) => format!("dirty from byte {bytes}"),
+                    None => format!("dirty from sector {}", sectors.0),
+                },
+            },
+            device_number: superblock.device_number.0,
+            role: role_text(superblock.own_role()),
+            array_state: array_state(superblock),
+            features: format::superblock::Features::NAMED
+                .iter()
+                .filter(|(bit, _)| features.contains(*bit))
+                .map(|(_, name)| *name)
+                .collect(),
+            bitmap_at: superblock.bitmap_at().map(|at| at.0),
+            bitmap: None,
+            bad_blocks_at: superblock.bad_blocks_at().map(|at| at.0),
+            bad_blocks: None,
+            write_mostly: superblock.device_flags.contains(DeviceFlags::WRITE_MOSTLY),
+            failfast: superblock.device_flags.contains(DeviceFlags::FAIL_FAST),
+            logical_block_bytes: superblock.logical_block_bytes,
+            reshape: superblock.reshape.as_ref().map(ReshapeExamined::of),
+            disk_error: superblock.disk_errors.contains(&superblock.device_number),
+        }
+    }
+}
+
 impl Examination {
     /// Adds what the member's bitmap and bad-block log hold. A log that cannot be read is left out.
     pub async fn with_logs<M: Member>(mut self, member: &M, found: &Found, pool: &Pool) -> Self {
@@ -87,4 +206,18 @@ impl Examination {
         }
         self
     }
+}
+
+fn role_text(role: DeviceRole) -> String {
+    match role {
+        DeviceRole::Active(slot) => format!("active {slot}"),
+        DeviceRole::Spare => "spare".to_owned(),
+        DeviceRole::Faulty => "faulty".to_owned(),
+        DeviceRole::Journal => "journal".to_owned(),
+    }
+}
+
+fn array_state(superblock: &Superblock) -> String {
+    let is_active = |slot: u16| superblock.roles.contains(&DeviceRole::Active(Slot(slot)));
+    (0..superblock.raid_disks).map(|slot| if is_active(slot) { 'A' } else { '.' }).collect()
 }

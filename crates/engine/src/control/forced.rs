@@ -10,7 +10,7 @@
 //! It is pure, and never reads or writes a member. [`crate::metadata::superblocks`] writes the superblocks as
 //! soon as the array is used.
 
-use crate::control::election::difference;
+use crate::control::difference::difference;
 use format::geometry::{Geometry, Level};
 use format::superblock::{DeviceRole, Superblock};
 use format::units::Slot;
@@ -108,7 +108,7 @@ pub(crate) fn rescue(members: &[ForceCandidate<'_>], best: &Superblock) -> Rescu
             Some(reason) => rescue.refused.push((index, reason)),
         }
     }
-    let keeps_copies = !matches!(best.level, Level::Raid4 | Level::Raid5 | Level::Raid6);
+    let keeps_copies = !best.level.has_parity();
     for Stale { index, slot, events } in choose(&stale, &current, keeps_copies, &survives) {
         rescue.taken.push((index, slot));
         rescue.forced.push(Forced {
@@ -123,12 +123,11 @@ pub(crate) fn rescue(members: &[ForceCandidate<'_>], best: &Superblock) -> Rescu
 
 /// Whether an array can start with current members in these slots alone.
 fn survives_with(best: &Superblock, present: &[Slot]) -> bool {
-    if matches!(best.level, Level::Linear | Level::Raid0) {
+    if !best.level.is_redundant() {
         return (0..best.raid_disks).all(|slot| present.contains(&Slot(slot)));
     }
     // A wrong shape is refused by name later.
-    Geometry::new(&best.shape(&[]))
-        .is_ok_and(|geometry| crate::core::health::survives(&geometry, &|slot| !present.contains(&slot)))
+    Geometry::new(&best.shape(&[])).is_ok_and(|geometry| geometry.survives(&|slot| !present.contains(&slot)))
 }
 
 /// Why a stale member with an empty slot is not taken.
@@ -200,10 +199,9 @@ fn choose(stale: &[Stale], current: &[Slot], keeps_copies: bool, survives: &dyn 
 /// The warning about what was forced: `members` were taken, and the slots `missing` still have no current
 /// member.
 pub(crate) fn warning(members: &[Forced], level: Level, missing: &[Slot]) -> String {
-    let has_parity = matches!(level, Level::Raid4 | Level::Raid5 | Level::Raid6);
     let held = match missing {
         [] => String::new(),
-        _ if !has_parity => String::new(),
+        _ if !level.has_parity() => String::new(),
         _ => format!(", and what {} held may be wrong there", slots_text(missing)),
     };
     format!("taken by --force: {}: what was written in that time may be lost{held}", list(members))

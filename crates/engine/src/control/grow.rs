@@ -20,18 +20,17 @@
 //! Facts: `update_size` in `drivers/md/md.c`, `raid5_resize`, `raid1_resize` and `raid10_resize`;
 //! `md_bitmap_resize`.
 
-use crate::base::gate::Inside;
-use crate::base::range_lock::RangeGuard;
-use crate::control::Control;
 use crate::control::blocks::check_blocks;
+use crate::control::state::Control;
 use crate::core::metadata_lock::MetadataGuard;
+use crate::metadata::Entered;
 use crate::metadata::bitmap::change::{NewBitmap, Planned};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::Member;
-use format::geometry::{Geometry, Level};
+use format::geometry::Geometry;
 use format::superblock::Resync;
-use format::units::{SECTOR_BYTES, Sectors};
+use format::units::Sectors;
 
 /// A change of size that was planned and found possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +40,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    pub(crate) fn of<M>(plan: &Plan<M>) -> Self {
+    pub(crate) fn of<M>(plan: &SizePlan<M>) -> Self {
         Self { component: plan.component, array_bytes: plan.geometry.array_bytes() }
     }
 
@@ -57,17 +56,11 @@ impl Growth {
 }
 
 /// The superblocks, bitmap and geometry of a change of size.
-pub(crate) struct Plan<M> {
+pub(crate) struct SizePlan<M> {
     pub(crate) component: Sectors,
     pub(crate) planned: Vec<Planned<M>>,
     pub(crate) bitmap: Option<NewBitmap>,
     pub(crate) geometry: Geometry,
-}
-
-/// Keeps all writes out of the array until it is dropped.
-pub(crate) struct Held<'a> {
-    _inside: Inside<'a>,
-    _writes: RangeGuard<'a>,
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
@@ -79,7 +72,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::end_growth`].
     pub(crate) async fn end_growth(&self) -> Result<bool, ArrayError> {
         let guard = self.metadata.lock().await;
-        let is_uneven = !self.core.info.read_only && self.metadata.record.borrow().lagging.is_some();
+        let is_uneven = !self.core.info.read_only && self.metadata.record().lagging.is_some();
         if is_uneven {
             self.metadata.publish(&guard).await?;
         }
@@ -88,11 +81,10 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// [`crate::Array::grow`].
     pub(crate) async fn grow(&self, growth: Growth) -> Result<(), ArrayError> {
-        let _held = self.hold_writes().await?;
-        let guard = self.metadata.lock().await;
+        let change = self.hold_writes().await?.lock().await;
         let Some(plan) = self.plan(Some(growth.component_bytes())).map_err(as_io_error)? else { return Ok(()) };
         if plan.bitmap.is_some() && !mutant!("growth-with-old-bits") {
-            self.metadata.drop_bitmap(&guard).await.map_err(as_io_error)?;
+            self.metadata.drop_bitmap(&change).await.map_err(as_io_error)?;
         }
         for (device, planned) in &plan.planned {
             let mut superblock = device.superblock.borrow_mut();
@@ -101,12 +93,12 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
             (superblock.data_size, superblock.super_offset) = (planned.data_size, planned.super_offset);
         }
-        self.metadata.publish(&guard).await?;
+        self.metadata.publish(&change).await?;
         if self.core.devices().len() != plan.planned.len() {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not grow"));
         }
-        self.publish_component(&guard, &plan, self.core.resync_offset(self.core.geometry().array_bytes())).await?;
-        self.offer_growth(plan.geometry);
+        self.publish_component(&change, &plan, self.core.resync_offset(self.core.geometry().array_bytes())).await?;
+        self.offer_growth(&change, plan.geometry);
         Ok(())
     }
 }
@@ -119,17 +111,18 @@ pub(crate) fn as_io_error(refusal: Refusal) -> ArrayError {
 impl<M: Member, C: Clock> Control<M, C> {
     /// Blocks new writes, waits for those under way, and marks the array clean. Until then no write waits
     /// longer than another write takes. Afterwards the superblocks equal those of a stopped array.
-    pub(crate) async fn hold_writes(&self) -> Result<Held<'_>, ArrayError> {
-        let inside = self.metadata.enter_to_change().map_err(as_io_error)?;
+    /// Writes wait until the result is dropped.
+    pub(crate) async fn hold_writes(&self) -> Result<Entered<'_, M, C>, ArrayError> {
+        let entered = self.metadata.enter_to_change().map_err(as_io_error)?;
         let writes = self.core.locks.exclusive(0..mutant!("growth-amid-writes" => 0, else u64::MAX));
         self.data.coalescer.close_all(); // coalesced writes go out
-        let held = Held { _inside: inside, _writes: writes.await };
+        let entered = entered.quiesce(writes).await;
         self.metadata.flush_and_mark_clean(|| true).await?;
-        Ok(held)
+        Ok(entered)
     }
 
     /// Plans as [`crate::Array::plan_growth`] does.
-    fn plan(&self, wanted: Option<u64>) -> Result<Option<Plan<M>>, Refusal> {
+    fn plan(&self, wanted: Option<u64>) -> Result<Option<SizePlan<M>>, Refusal> {
         self.check_kind()?;
         self.core.devices().iter().for_each(|device| device.member.measure());
         let roomy = self.with_all_room()?;
@@ -181,8 +174,8 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Checks that the array is clean, complete and in agreement, with no bad blocks and no checksums.
     fn check_state(&self) -> Result<(), Refusal> {
-        self.check_at_rest()?;
-        if !self.core.health.agreed.get() || self.metadata.record.borrow().resync != Resync::Clean {
+        self.check_no_other_change()?;
+        if !self.core.health.agreed.get() || self.metadata.record().resync != Resync::Clean {
             return Err(Refusal::new("the array was not stopped cleanly, or is not in agreement")
                 .field("superblock.resync_offset")
                 .advice("`mdspace serve` resyncs it first"));
@@ -210,7 +203,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Checks that no replacement is under way, and that no bitmap is in a file: such a bitmap does not grow
     /// with the array.
-    pub(crate) fn check_at_rest(&self) -> Result<(), Refusal> {
+    pub(crate) fn check_no_other_change(&self) -> Result<(), Refusal> {
         if self.core.info.read_only {
             return Err(Refusal::new("the array is read-only"));
         }
@@ -247,7 +240,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Plans the change of these superblocks, which name no bitmap, to that component size.
-    pub(crate) fn plan_component(&self, component: Sectors, bare: Vec<Planned<M>>) -> Result<Plan<M>, Refusal> {
+    pub(crate) fn plan_component(&self, component: Sectors, bare: Vec<Planned<M>>) -> Result<SizePlan<M>, Refusal> {
         self.check_state()?;
         let changed = bare.into_iter().map(|(device, superblock)| {
             let superblock = superblock.with_component(component, device.member.limits().bytes);
@@ -260,12 +253,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         let parties =
             planned.iter().map(|(device, superblock)| (&*device.name, device.member.limits(), superblock.clone()));
         check_blocks(&geometry, self.core.info.block_bytes, parties, true)?;
-        let covers = match geometry.level() {
-            Level::Raid10 => Sectors(geometry.array_bytes() / SECTOR_BYTES),
-            _ => component,
-        };
-        let bitmap = self.metadata.plan_bitmap(&planned, covers)?;
-        Ok(Plan { component, planned, bitmap, geometry })
+        let bitmap = self.metadata.plan_bitmap(&planned, geometry.bitmap_covers(component))?;
+        Ok(SizePlan { component, planned, bitmap, geometry })
     }
 
     /// Publishes the new component size; the array agrees as far as `resync` says. The caller keeps
@@ -273,14 +262,14 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn publish_component(
         &self,
         guard: &MetadataGuard<'_>,
-        plan: &Plan<M>,
+        plan: &SizePlan<M>,
         resync: Resync,
     ) -> Result<(), ArrayError> {
         for (device, planned) in &plan.planned {
             let mut superblock = device.superblock.borrow_mut();
             (superblock.component, superblock.resync) = (planned.component, resync);
         }
-        self.metadata.record.borrow_mut().resync = resync;
+        self.metadata.record_mut(guard).resync = resync;
         let agreed = match resync {
             Resync::Clean => u64::MAX,
             Resync::From(sectors) => sectors.bytes(),
@@ -293,7 +282,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Offers the new size, once all members have it. `agreed` is cleared before the geometry changes: a
     /// resync that began in between would end at once, and call the whole array agreed.
-    fn offer_growth(&self, geometry: Geometry) {
+    fn offer_growth(&self, _guard: &MetadataGuard<'_>, geometry: Geometry) {
         self.core.health.agreed_below.set(self.core.geometry().array_bytes());
         self.core.health.agreed.set(mutant!("growth-in-agreement"));
         self.core.geometries.replace(geometry);

@@ -3,7 +3,7 @@
 //!
 //! Facts: md has no such timeout of its own; it relies on that of the block layer.
 
-use crate::control::Control;
+use crate::control::state::Control;
 use crate::device::Device;
 use crate::device::timeout::{LOOK, TICKS};
 use crate::plan::ROW_BYTES;

@@ -5,7 +5,7 @@
 //!
 //! Facts: md's safe mode (`safemode_delay` in md(4)) and `md_bitmap_daemon_work` in `drivers/md/md-bitmap.c`.
 
-use crate::control::Control;
+use crate::control::state::Control;
 use crate::device::checksums::Closing;
 use crate::metadata::bitmap::clearing::WITHOUT_BITMAP;
 use crate::seam::clock::Clock;
@@ -21,7 +21,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         loop {
             let (before, seen) = (self.core.writers.at_rest(), self.metadata.marked_dirty.seen());
-            let was_dirty = self.metadata.record.borrow().dirty;
+            let was_dirty = self.metadata.record().dirty;
             let is_over = match was_dirty {
                 true => self.core.gate.closes_before(self.core.clock.sleep_until(self.core.clock.now() + delay)).await,
                 // A clean array needs no timer: the next dirty mark wakes this task.

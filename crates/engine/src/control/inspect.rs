@@ -4,7 +4,7 @@
 //! that the member takes.
 
 use crate::base::buffer::Pool;
-use crate::control::status::uuid_text;
+use crate::control::names::uuid_text;
 use crate::seam::bytes::read_bytes;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Limits, Member};

@@ -12,15 +12,15 @@
 //! Facts: `drivers/md/md.c` (`super_1_validate`, `remove_and_add_spares`), mdadm's `Manage.c` for the checks
 //! before.
 
-use crate::base::gate::Inside;
-use crate::control::Control;
 use crate::control::blocks::check_blocks;
 use crate::control::create::erase_superblocks;
-use crate::control::election::difference;
+use crate::control::difference::difference;
 use crate::control::inspect::{Found, find_claim, find_superblock, read_bad_blocks};
 use crate::control::split::used_without;
+use crate::control::state::Control;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::device::{Device, DeviceState, FormerSlot, place_bytes};
+use crate::metadata::Entered;
 use crate::metadata::bitmap::named::Named;
 use crate::seam::bytes::write_bytes;
 use crate::seam::clock::Clock;
@@ -39,16 +39,16 @@ impl<M: Member, C: Clock> Control<M, C> {
         device_uuid: [u8; 16],
         overwrite: bool,
     ) -> Result<(), Refusal> {
-        let _inside = self.enter_to_join(&candidate.name)?;
+        let entered = self.enter_to_join(&candidate.name)?;
         self.check_unused(&candidate, overwrite).await?;
-        let guard = self.metadata.lock().await;
-        let device = self.prepare_spare(&guard, candidate, device_uuid).await?;
-        self.join(&guard, device).await
+        let change = entered.lock().await;
+        let device = self.prepare_spare(&change, candidate, device_uuid).await?;
+        self.join(&change, device).await
     }
 
     /// [`crate::Array::re_add`].
     pub(crate) async fn re_add(&self, candidate: Candidate<M>) -> Result<(), Refusal> {
-        let _inside = self.enter_to_join(&candidate.name)?;
+        let entered = self.enter_to_join(&candidate.name)?;
         let Candidate { name, member } = candidate;
         let look = async {
             let found = find_superblock(&name, &member, &self.core.pool).await?;
@@ -56,7 +56,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             Ok((found, bad))
         };
         let (Found { superblock, place }, bad) = self.within_timeout(&name, look).await?;
-        let guard = self.metadata.lock().await;
+        let change = entered.lock().await;
         self.check_absent(&name)?;
         let place_to_return = self.check_return(&name, &superblock)?;
         let named = Named::by(&name, &member, &superblock, &self.core.pool).await;
@@ -73,10 +73,10 @@ impl<M: Member, C: Clock> Control<M, C> {
             Ok(())
         };
         self.within_timeout(&device.name, known).await?;
-        self.metadata.eject_absent(&guard).await.map_err(|error| error.refusal().of(&device.name))?;
-        self.metadata.note_named(&guard, &named);
-        self.core.roster.others.borrow_mut().push(device.clone());
-        self.join(&guard, device).await
+        self.metadata.eject_absent(&change).await.map_err(|error| error.refusal().of(&device.name))?;
+        self.metadata.note_named(&change, &named);
+        self.core.roster.others.borrow_mut(&change).push(device.clone());
+        self.join(&change, device).await
     }
 }
 
@@ -94,7 +94,8 @@ impl<M: Member> Device<M> {
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    pub(crate) fn enter_to_join(&self, name: &str) -> Result<Inside<'_>, Refusal> {
+    /// Enters the gate for a member that is to join.
+    pub(crate) fn enter_to_join(&self, name: &str) -> Result<Entered<'_, M, C>, Refusal> {
         let refuse = |reason: &str, advice: &str| Err(Refusal::new(reason).of(name).advice(advice));
         if self.core.info.read_only {
             return refuse("the array is read-only", "serve it without --read-only");
@@ -107,7 +108,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         self.check_absent(name)?;
         self.core.check_not_failed().map_err(|error| Refusal::new(error.reason).of(name))?;
-        self.core.gate.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))
+        self.metadata.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))
     }
 
     pub(crate) async fn check_unused(&self, candidate: &Candidate<M>, overwrite: bool) -> Result<(), Refusal> {
@@ -140,7 +141,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 .or_advice("give another one, or this one again with --force")
         })?;
         self.metadata.eject_absent(guard).await.map_err(|error| error.refusal().of(&device.name))?;
-        self.core.roster.others.borrow_mut().push(device.clone());
+        self.core.roster.others.borrow_mut(guard).push(device.clone());
         Ok(device)
     }
 
@@ -197,7 +198,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let members = self.core.members();
         let room = members.iter().map(|device| device.superblock.borrow().devices_max()).min()?;
         let is_held = |number: &u16| members.iter().any(|device| device.superblock.borrow().device_number.0 == *number);
-        let record = self.metadata.record.borrow();
+        let record = self.metadata.record();
         let role = |number: &u16| record.roles.get(usize::from(*number)).copied().unwrap_or(DeviceRole::Spare);
         let free = || (self.core.geometry().slots()..room as u16).filter(|number| !is_held(number));
         let is = |wanted: DeviceRole| free().find(|number| role(number) == wanted);
@@ -273,7 +274,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             );
             return refuse("superblock.dev_roles", reason);
         }
-        let events = self.metadata.record.borrow().events;
+        let events = self.metadata.record().events;
         if own.events > events {
             return refuse("superblock.events", "was used without the array's other members".to_owned());
         }
@@ -292,7 +293,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     async fn join(&self, guard: &MetadataGuard<'_>, device: Rc<Device<M>>) -> Result<(), Refusal> {
         self.core.watch(&device.name, &device.member);
         let number = usize::from(device.superblock.borrow().device_number.0);
-        self.metadata.record.borrow_mut().set_role(number, DeviceRole::Spare);
+        self.metadata.record_mut(guard).set_role(number, DeviceRole::Spare);
         // A sweep under way keeps the targets that it began with.
         let joined =
             if self.sweeps.is_idle() { self.seat_spares(guard).await } else { self.metadata.publish(guard).await };
@@ -307,13 +308,12 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Gives every empty slot to a spare that fits.
     pub(crate) async fn fill_slots(&self) -> Result<(), ArrayError> {
-        let Some(_inside) = self.core.gate.enter_background() else { return Ok(()) };
+        let Some(entered) = self.metadata.enter_background() else { return Ok(()) };
         if !self.core.is_redundant() || self.next_to_seat().is_none() {
             return Ok(());
         }
-        let guard = self.metadata.lock().await;
-        self.core.check_not_failed()?;
-        self.seat_spares(&guard).await
+        let change = entered.begin().await?;
+        self.seat_spares(&change).await
     }
 
     /// Seats spares one after the other: of two in one round, each could be called active by the other before
@@ -362,19 +362,19 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Puts a spare into a slot. The caller publishes.
-    fn seat(&self, _guard: &MetadataGuard<'_>, device: Rc<Device<M>>, slot: Slot) {
+    fn seat(&self, guard: &MetadataGuard<'_>, device: Rc<Device<M>>, slot: Slot) {
         let cleared = self.metadata.intent().map(|intent| intent.events_cleared());
         let by_bitmap = device.state.former_slot().is_some_and(|place| {
             // Checked again: bits may have been cleared while the spare waited for other recoveries.
             place.slot == slot && cleared.is_some_and(|cleared| place.events >= cleared)
         });
-        self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
+        self.core.roster.others.borrow_mut(guard).retain(|other| !Rc::ptr_eq(other, &device));
         device.take_seat(by_bitmap);
         let number = usize::from(device.superblock.borrow().device_number.0);
-        self.metadata.record.borrow_mut().set_role(number, DeviceRole::Active(slot));
+        self.metadata.record_mut(guard).set_role(number, DeviceRole::Active(slot));
         let reason = if by_bitmap { Some("of what the bitmap names") } else { None };
         self.core.report_change(&device, Some(slot), ChangeKind::Recovering, reason);
-        self.core.roster.slots.borrow_mut()[slot.index()] = Some(device);
+        self.core.roster.slots.borrow_mut(guard)[slot.index()] = Some(device);
     }
 }
 

@@ -10,7 +10,7 @@
 //! Facts: measured on the kernel and mdadm; `super_1_sync` in `drivers/md/md.c` (`MD_JOURNAL_CLEAN`),
 //! `Assemble.c` of mdadm.
 
-use crate::control::assemble::AssembleOptions;
+use crate::control::offer::AssembleOptions;
 use crate::seam::error::Refusal;
 
 /// Checks whether an array with a write journal may be used. `journal` is the member that calls itself the

@@ -9,7 +9,7 @@
 //! An abandoned transfer goes on at the member, and keeps its memory ([`crate::base::buffer`]); no task waits
 //! for it.
 
-use crate::control::Control;
+use crate::control::state::Control;
 use crate::device::timeout::TIMEOUT_DEFAULT;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;

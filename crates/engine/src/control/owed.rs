@@ -1,11 +1,11 @@
-//! Retries the writes that a full member owes ([`crate::device::owed`] says what that means), until the
-//! member takes them.
+//! Retries the writes that a full member owes ([`crate::device::owed`] says what that means), and rounds of
+//! superblocks for which a member had no room, until the member takes them.
 //!
 //! It runs beside the requests ([`crate::Array::keep_whole`]). While any data is owed the array stays marked
 //! dirty and keeps its bitmap bits, so that a resync repairs those places after a crash. Reads are not its
 //! concern: the device answers them from memory.
 
-use crate::control::Control;
+use crate::control::state::Control;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use std::time::Duration;
@@ -19,7 +19,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let mut was_owing = false;
         while !self.core.gate.is_closed() {
             let seen = self.core.context.owed_changed.seen();
-            let is_owing = self.core.owes_any();
+            let is_owing = self.core.owes_any() || self.metadata.lacks_room();
             if std::mem::replace(&mut was_owing, is_owing) != is_owing {
                 self.sweeps.changed.raise(); // a sweep that met a full member may go on
             }
@@ -32,7 +32,8 @@ impl<M: Member, C: Clock> Control<M, C> {
                 return;
             }
             let Some(_inside) = self.core.gate.enter_background() else { return };
-            if self.data.pay().await.is_err() {
+            drop(self.metadata.retry_rounds().await); // without room still, or the array has failed
+            if self.data.write_owed().await.is_err() {
                 return; // the array takes no more changes
             }
         }

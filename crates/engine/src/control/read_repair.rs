@@ -22,8 +22,7 @@
 //! RAID-10); md(4).
 
 use crate::base::buffer::Block;
-use crate::base::range_lock::RangeGuard;
-use crate::control::Control;
+use crate::control::state::Control;
 use crate::device::{Device, DeviceState, Reach};
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
@@ -31,26 +30,9 @@ use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
-use format::geometry::Geometry;
 use format::units::{ComponentByte, SECTOR_BYTES, Slot};
-use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
-
-/// The default of md's `max_corr_read_errors`.
-const READ_ERRORS_MAX: u32 = 20;
-
-/// Settings of read repair.
-pub(crate) struct ReadRepair {
-    /// md's `max_corr_read_errors`.
-    read_errors_max: Cell<u32>,
-}
-
-impl Default for ReadRepair {
-    fn default() -> Self {
-        Self { read_errors_max: Cell::new(READ_ERRORS_MAX) }
-    }
-}
 
 /// The result of the repair of one range.
 enum RepairResult {
@@ -96,14 +78,13 @@ impl<M: Member, C: Clock> Control<M, C> {
             is_any_corrected |= self.repair_range(slot, &device, range).await?;
         }
         self.core.update_whole();
-        let Some(_inside) = self.core.gate.enter_background() else { return Ok(()) };
+        let Some(entered) = self.metadata.enter_background() else { return Ok(()) };
         let is_news = || is_any_corrected || self.core.devices().iter().any(|device| device.bad.unsaved().is_some());
         if !is_news() {
             return Ok(());
         }
-        let guard = self.metadata.lock().await;
-        self.core.check_not_failed()?;
-        if is_news() { self.metadata.publish(&guard).await } else { Ok(()) }
+        let change = entered.begin().await?;
+        if is_news() { self.metadata.publish(&change).await } else { Ok(()) }
     }
 
     /// Takes a noted range from an active member.
@@ -189,10 +170,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         range: &Range<u64>,
         error: MemberError,
     ) -> Result<(), ArrayError> {
-        let guard = self.metadata.lock().await;
-        self.core.check_not_failed()?;
+        let change = self.metadata.begin().await?;
         if device.is_active() && self.core.survives_without(device) {
-            return self.metadata.eject(&guard, vec![(device.clone(), error)]).await;
+            return self.metadata.eject(&change, vec![(device.clone(), error)]).await;
         }
         device.faults.queue(range.clone());
         Ok(())
@@ -202,10 +182,9 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// for repair: a file would grow, and its holes would be read as data. A member that the array needs
     /// stays, and fails what is asked of it.
     async fn eject_gone(&self, device: &Rc<Device<M>>, error: MemberError) -> Result<(), ArrayError> {
-        let guard = self.metadata.lock().await;
-        self.core.check_not_failed()?;
+        let change = self.metadata.begin().await?;
         if device.is_active() && self.core.survives_without(device) {
-            return self.metadata.eject(&guard, vec![(device.clone(), error)]).await;
+            return self.metadata.eject(&change, vec![(device.clone(), error)]).await;
         }
         Ok(())
     }
@@ -230,7 +209,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         device: &Rc<Device<M>>,
         range: &Range<u64>,
     ) -> Result<RepairResult, ArrayError> {
-        let Some(_lock) = self.lock_component(slot, range).await else { return Ok(RepairResult::NotNeeded) };
+        let Some(_lock) = self.data.lock_part(slot, range).await else { return Ok(RepairResult::NotNeeded) };
         self.core.check_not_failed()?;
         let is_there = self.core.device(slot).is_some_and(|seated| Rc::ptr_eq(&seated, device));
         let is_bad = device.bad.touches(range) && device.state.get() == DeviceState::InSync;
@@ -254,35 +233,13 @@ impl<M: Member, C: Clock> Control<M, C> {
                 if found.is_some_and(|error| error.kind == MemberErrorKind::Corrupt) {
                     return Ok(RepairResult::Restored);
                 }
+                // The next round writes this count. No other field depends on it, so no metadata lock is needed.
                 let mut superblock = device.superblock.borrow_mut();
                 let sectors = (range.end - range.start) / SECTOR_BYTES;
                 superblock.corrected_reads = superblock.corrected_reads.saturating_add(sectors as u32);
                 Ok(RepairResult::Corrected)
             }
             Err(error) => self.record_refusal(device, range, &error).await.map(|()| RepairResult::Refused),
-        }
-    }
-
-    /// Locks what a range of one member, within one row, depends on.
-    async fn lock_component(&self, slot: Slot, range: &Range<u64>) -> Option<RangeGuard<'_>> {
-        match self.core.geometry() {
-            Geometry::Parity(parity) => Some(self.data.lock_stripes(parity, range).await),
-            Geometry::Mapping(mapping) => {
-                let at = mapping.held(slot, ComponentByte(range.start))?;
-                Some(self.core.locks.exclusive(at.0..at.0 + range.end - range.start).await)
-            }
-        }
-    }
-
-    /// What a member should hold, reconstructed from the others, if that is certain.
-    pub(crate) async fn given_by_others(&self, slot: Slot, range: &Range<u64>) -> Option<Block> {
-        match self.core.geometry() {
-            Geometry::Parity(parity) => {
-                let stripe = range.start / parity.chunk_bytes();
-                let is_trusted = self.core.is_agreed((stripe + 1) * parity.stripe_bytes());
-                if is_trusted { self.data.reconstructed(parity, range, slot).await } else { None }
-            }
-            Geometry::Mapping(mapping) => self.other_copy(mapping, range, slot).await,
         }
     }
 
@@ -308,13 +265,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         range: &Range<u64>,
         error: &MemberError,
     ) -> Result<(), ArrayError> {
-        let guard = self.metadata.lock().await;
-        self.core.check_not_failed()?;
-        if self.core.others_can_supply(device, range) && self.core.add_bad_blocks(&guard, device, range, error) {
-            return self.metadata.publish(&guard).await;
+        let change = self.metadata.begin().await?;
+        if self.core.others_can_supply(device, range) && self.core.add_bad_blocks(&change, device, range, error) {
+            return self.metadata.publish(&change).await;
         }
         match self.core.survives_without(device) {
-            true => self.metadata.eject(&guard, vec![(device.clone(), error.clone())]).await,
+            true => self.metadata.eject(&change, vec![(device.clone(), error.clone())]).await,
             false => Ok(()),
         }
     }

@@ -17,18 +17,18 @@
 //! Facts: md(4), `drivers/md/md.c` (`super_1_sync`), `raid5.c` (`raid5_spare_active`, `raid5_remove_disk`).
 
 use crate::base::buffer::Block;
-use crate::control::Control;
-use crate::control::sweep::Target;
+use crate::control::state::Control;
+use crate::control::sweep::purpose::Target;
+use crate::core::authority::Authority;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::device::{Device, DeviceState};
-use crate::metadata::superblocks::ROUNDS_TO_EJECT;
+use crate::metadata::record::ROUNDS_TO_EJECT;
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member};
 use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
-use format::geometry::Geometry;
 use format::superblock::DeviceRole;
 use format::units::{ComponentByte, Slot};
 use std::ops::Range;
@@ -43,27 +43,26 @@ impl<M: Member, C: Clock> Control<M, C> {
         device_uuid: [u8; 16],
         overwrite: bool,
     ) -> Result<(), Refusal> {
-        let _inside = self.enter_to_join(&new.name)?;
+        let entered = self.enter_to_join(&new.name)?;
         self.replaceable(old)?;
         self.check_unused(&new, overwrite).await?;
-        let guard = self.metadata.lock().await;
+        let change = entered.lock().await;
         let (slot, old) = self.replaceable(old)?;
-        let spare = self.prepare_spare(&guard, new, device_uuid).await?;
-        let begun = self.begin_replacement(&guard, slot, &old, spare).await;
+        let spare = self.prepare_spare(&change, new, device_uuid).await?;
+        let begun = self.begin_replacement(&change, slot, &old, spare).await;
         begun.map_err(|refusal| refusal.after("the new member was written to, and is a spare at most"))
     }
 
     /// [`crate::Array::replace_with_spare`].
     pub(crate) async fn replace_with_spare(&self, old: &str, spare: &str) -> Result<(), Refusal> {
-        let _inside = self.core.gate.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
-        let guard = self.metadata.lock().await;
-        self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
+        let entered = self.metadata.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let change = entered.begin().await.map_err(|error| Refusal::new(error.reason))?;
         let (slot, old) = self.replaceable(old)?;
         let spare = self.core.find(spare)?;
         if spare.state.get() != DeviceState::Spare {
             return Err(Refusal::new("not a spare").of(&spare.name).advice("`mdspace status` shows what it is"));
         }
-        self.begin_replacement(&guard, slot, &old, spare).await
+        self.begin_replacement(&change, slot, &old, spare).await
     }
 }
 
@@ -103,8 +102,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.watch(&spare.name, &spare.member);
         spare.become_successor();
         let number = usize::from(spare.superblock.borrow().device_number.0);
-        self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &spare));
-        self.metadata.record.borrow_mut().set_role(number, DeviceRole::Active(slot));
+        self.core.roster.others.borrow_mut(guard).retain(|other| !Rc::ptr_eq(other, &spare));
+        self.metadata.record_mut(guard).set_role(number, DeviceRole::Active(slot));
         old.replacement.begin(spare.clone());
         let published = self.metadata.publish(guard).await;
         self.sweeps.changed.raise();
@@ -150,10 +149,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         range: &Range<u64>,
     ) -> Result<Vec<(u64, Block)>, ArrayError> {
         let (mut blocks, mut parts) = (Vec::new(), vec![range.clone()]);
-        let chunk = match self.core.geometry() {
-            Geometry::Parity(parity) => parity.chunk_bytes(),
-            Geometry::Mapping(mapping) if mapping.chunk_bytes() > 0 => mapping.chunk_bytes(),
-            Geometry::Mapping(_) => ROW_BYTES,
+        let chunk = match self.core.chunk_bytes() {
+            0 => ROW_BYTES,
+            chunk => chunk,
         };
         while let Some(part) = parts.pop() {
             if old.is_readable(part.clone()) {
@@ -185,10 +183,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Whether data lies there: RAID-10 leaves some places unused.
     fn holds_anything(&self, slot: Slot, range: &Range<u64>) -> bool {
-        match self.core.geometry() {
-            Geometry::Parity(_) => true,
-            Geometry::Mapping(mapping) => mapping.held(slot, ComponentByte(range.start)).is_some(),
-        }
+        self.core.personality().position_of(slot, ComponentByte(range.start)).is_some()
     }
 
     /// Completes replacements one after the other: of two at once, each could be called current by the other
@@ -218,7 +213,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         successor.become_current();
         old.replacement.begin_takeover();
         {
-            let mut record = self.metadata.record.borrow_mut();
+            let mut record = self.metadata.record_mut(guard);
             record.set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
             record.rounds_pending = record.rounds_pending.max(ROUNDS_TO_EJECT);
         }
@@ -227,10 +222,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         if old.replacement.end_takeover() && successor.state.get() == DeviceState::InSync {
             old.replacement.take_successor();
             old.retire();
-            self.core.roster.slots.borrow_mut()[slot.index()] = Some(successor.clone());
+            self.core.roster.slots.borrow_mut(guard)[slot.index()] = Some(successor.clone());
             self.core.roster.slot_changed.raise();
             self.core.report_change(&successor, Some(slot), ChangeKind::Replaced, Some(&old.name));
-            self.core.roster.others.borrow_mut().push(old);
+            self.core.roster.others.borrow_mut(guard).push(old);
         }
         self.core.update_whole();
         published

@@ -9,8 +9,8 @@
 //!
 //! Facts: `update_size` in `drivers/md/md.c`, `raid5_resize`, `raid1_resize` and `raid10_resize`.
 
-use crate::control::Control;
-use crate::control::grow::{Growth, Plan, as_io_error};
+use crate::control::grow::{Growth, SizePlan, as_io_error};
+use crate::control::state::Control;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::Member;
@@ -44,7 +44,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 impl<M: Member, C: Clock> Control<M, C> {
     /// Plans as [`crate::Array::plan_shrinking`] does. The size is never rounded, as that would cut off more
     /// than was asked for.
-    fn plan_to_shrink(&self, wanted: u64) -> Result<Option<Plan<M>>, Refusal> {
+    fn plan_to_shrink(&self, wanted: u64) -> Result<Option<SizePlan<M>>, Refusal> {
         self.check_kind()?;
         let bare = self.without_bitmap()?;
         let (_, superblock) = &bare[0];

@@ -48,17 +48,22 @@ fn is_settled(superblock: &Superblock) -> bool {
 }
 
 /// The member that others are compared with: the freshest or, if that is not settled, the freshest settled
-/// one that it knows. `None` when there is none; then no split can be detected.
+/// one that it knows. A replacement is never the freshest, but a round tells it first; one that is ahead decides
+/// which members it knows. `None` when there is no anchor; then no split can be detected.
 pub(crate) fn anchor<'a>(superblocks: impl Iterator<Item = &'a Superblock> + Clone, freshest: usize) -> Option<usize> {
     let best = superblocks.clone().nth(freshest)?;
-    if is_settled(best) || mutant!("told-first-is-apart") {
-        return Some(freshest);
+    let is_ahead = |own: &&Superblock| own.replacement && own.events > best.events;
+    let ahead = superblocks.clone().filter(is_ahead).max_by_key(|own| own.events);
+    let fallback = (is_settled(best) || mutant!("told-first-is-apart")).then_some(freshest);
+    if ahead.is_none() && fallback.is_some() {
+        return fallback;
     }
+    let best = ahead.unwrap_or(best);
     let is_known = |own: &Superblock| {
         is_settled(own) && best.events <= own.events.saturating_add(1) && best.role(own.device_number) == own.own_role()
     };
     let known = superblocks.enumerate().filter(|(_, own)| is_known(own));
-    known.max_by_key(|(index, own)| (own.events, std::cmp::Reverse(*index))).map(|(index, _)| index)
+    known.max_by_key(|(index, own)| (own.events, std::cmp::Reverse(*index))).map(|(index, _)| index).or(fallback)
 }
 
 impl<'a> Apart<'a> {
@@ -237,6 +242,27 @@ mod tests {
         // The reverse: number 3 was written first, and the others went on without it.
         let later = |number| raid6(number, 20, &[0, 1, 2]);
         assert_eq!(verdicts(&[later(0), later(1), later(2), told_first], 0), [None; 4]);
+    }
+
+    #[test]
+    fn a_replacement_told_first_that_a_member_failed_makes_no_halves() {
+        let raid6 =
+            |number, events, active: &[u16]| superblock(Level::Raid6, 4, number, events, active, DeviceRole::Faulty);
+        let with_replacement = |mut superblock: Superblock| {
+            superblock.roles.resize(5, DeviceRole::Spare);
+            superblock.roles[4] = DeviceRole::Active(Slot(3));
+            superblock
+        };
+        let replacement = |events| {
+            let mut replacement = with_replacement(raid6(1, events, &[1, 2, 3])); // number 0 failed
+            (replacement.device_number, replacement.replacement) = (DeviceNumber(4), true);
+            replacement.recovery_offset = Some(Sectors(0));
+            replacement
+        };
+        let old: Vec<_> = (0..4).map(|number| with_replacement(raid6(number, 19, &[0, 1, 2, 3]))).collect();
+        assert_eq!(verdicts(&[&old[..], &[replacement(20)]].concat(), 0), [None; 5]);
+        // Two events ahead, the others of its half are not here, and it was used apart from number 0.
+        assert_eq!(verdicts(&[&old[..], &[replacement(21)]].concat(), 0), [None, None, None, None, Some(true)]);
     }
 
     #[test]

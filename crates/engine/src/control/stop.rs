@@ -2,7 +2,7 @@
 //!
 //! An array that failed stays marked dirty. Writes lost in writeback are reported, never hidden.
 
-use crate::control::Control;
+use crate::control::state::Control;
 use crate::device::checksums::Closing;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
@@ -48,7 +48,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             self.core.check_not_failed()?; // a healthy array is still marked clean, without the lost writes
         }
         if self.core.owes_any() {
-            self.data.pay().await?;
+            self.data.write_owed().await?;
         }
         if !self.core.info.read_only {
             self.checkpoint().await?;

@@ -4,49 +4,18 @@
 //! This file decides and records; it performs no I/O.
 
 use crate::base::range_set::Ranges;
-use crate::core::Core;
 use crate::core::metadata_lock::MetadataGuard;
+use crate::core::personality::Supply;
 use crate::core::roster::in_slot;
+use crate::core::state::Core;
 use crate::device::{Device, DeviceState};
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::{Member, MemberError, Operation};
-use format::geometry::Geometry;
-use format::units::{ComponentByte, Slot};
-use std::cell::{Cell, RefCell};
+use format::units::Slot;
 use std::ops::Range;
 use std::rc::Rc;
-
-/// The health of an array.
-pub(crate) struct Health {
-    /// Every slot holds a device that is current everywhere, has no bad blocks and answers.
-    whole: Cell<bool>,
-    /// Parity and copies agree everywhere.
-    pub(crate) agreed: Cell<bool>,
-    /// Parity and copies agree below this byte of the array: how far a resync has come.
-    pub(crate) agreed_below: Cell<u64>,
-    /// Why the array takes no more writes. Set once more members have failed than redundancy covers.
-    pub(crate) failed: RefCell<Option<String>>,
-}
-
-impl Health {
-    pub(crate) fn new(whole: bool, agreed: bool, agreed_below: u64) -> Self {
-        let (whole, agreed) = (Cell::new(whole), Cell::new(agreed));
-        Self { whole, agreed, agreed_below: Cell::new(agreed_below), failed: RefCell::default() }
-    }
-}
-
-/// Whether all data is available without the slots for which `missing` is true.
-pub(crate) fn survives(geometry: &Geometry, missing: &dyn Fn(format::units::Slot) -> bool) -> bool {
-    match geometry {
-        Geometry::Mapping(mapping) => mapping.survives(missing),
-        Geometry::Parity(parity) => {
-            let lost = (0..parity.slots()).filter(|&slot| missing(format::units::Slot(slot))).count();
-            parity.survives(lost as u16)
-        }
-    }
-}
 
 impl<M: Member, C: Clock> Core<M, C> {
     /// Fails when the array takes no more writes.
@@ -100,69 +69,18 @@ impl<M: Member, C: Clock> Core<M, C> {
         if lost.state.get() != DeviceState::InSync || is_followed {
             return true;
         }
-        if matches!(self.geometry(), Geometry::Parity(_)) && !self.health.agreed.get() {
+        if self.personality().needs_agreement() && !self.health.agreed.get() {
             return false;
         }
         let slots = self.roster.slots.borrow();
         let current = |device: &Rc<Device<M>>| device.state.get() == DeviceState::InSync && !Rc::ptr_eq(device, lost);
-        survives(self.geometry(), &|slot| !in_slot(&slots, slot).is_some_and(current))
+        self.geometry().survives(&|slot| !in_slot(&slots, slot).is_some_and(current))
     }
 
     /// Whether the other members can supply all that a member holds in `range`.
     pub(crate) fn others_can_supply(&self, device: &Rc<Device<M>>, range: &Range<u64>) -> bool {
         let Some(slot) = self.slot_of_device(device) else { return true };
-        match self.geometry() {
-            Geometry::Parity(parity) => {
-                self.health.agreed.get()
-                    && self.evenly_readable(range).iter().all(|part| {
-                        let is_lost = |&other: &Slot| other == slot || !self.can_supply(other, part);
-                        parity.survives((0..parity.slots()).map(Slot).filter(is_lost).count() as u16)
-                    })
-            }
-            Geometry::Mapping(mapping) => {
-                let mut at = range.start;
-                while at < range.end {
-                    let bytes = mapping.chunk_rest(ComponentByte(at)).min(range.end - at);
-                    if let Some(held) = mapping.held(slot, ComponentByte(at)) {
-                        let piece = mapping.piece_at(held);
-                        // Copies with bad blocks are checked one row at a time.
-                        let rows = (0..bytes).step_by(ROW_BYTES as usize).map(|row| (row, ROW_BYTES.min(bytes - row)));
-                        let is_given = |(row, bytes): (u64, u64)| {
-                            let can_supply = |&(other, at): &(Slot, ComponentByte)| {
-                                other != slot && self.can_supply(other, &(at.0 + row..at.0 + row + bytes))
-                            };
-                            piece.copies.iter().any(can_supply)
-                        };
-                        if !rows.into_iter().all(is_given) {
-                            return false;
-                        }
-                    }
-                    at += bytes.max(1);
-                }
-                true
-            }
-        }
-    }
-
-    /// Whether the member in `slot` can supply `range`.
-    pub(crate) fn can_supply(&self, slot: Slot, range: &Range<u64>) -> bool {
-        self.device(slot).is_some_and(|device| device.is_readable(range.clone()))
-    }
-
-    /// Cuts a range at the edges of bad blocks, and where recovering members stop being current.
-    pub(crate) fn evenly_readable(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        let mut edges = vec![range.start, range.end];
-        for device in self.roster.slots.borrow().iter().flatten().filter(|device| !device.bad.is_empty()) {
-            let bad: Ranges = device.bad.ranges();
-            edges.extend(bad.iter().flat_map(|bad| [bad.start, bad.end]).filter(|edge| range.contains(edge)));
-        }
-        edges.extend(self.roster.slots.borrow().iter().flatten().filter_map(|device| match device.state.get() {
-            DeviceState::Recovering { current } if range.contains(&current) => Some(current),
-            _ => None,
-        }));
-        edges.sort_unstable();
-        edges.dedup();
-        edges.windows(2).map(|pair| pair[0]..pair[1]).collect()
+        self.personality().can_be_supplied(slot, range, self)
     }
 
     /// Adds a range to a member's bad blocks. Only errors of the medium become bad blocks, and only while the log has
@@ -194,5 +112,31 @@ impl<M: Member, C: Clock> Core<M, C> {
         let start = error.at.0.checked_sub(device.data_at())?;
         let range = start..start + error.bytes;
         (range.end <= self.geometry().used_bytes(slot)).then_some(range)
+    }
+}
+
+impl<M: Member, C: Clock> Supply for Core<M, C> {
+    fn is_agreed(&self) -> bool {
+        self.health.agreed.get()
+    }
+
+    fn can_supply(&self, slot: Slot, range: &Range<u64>) -> bool {
+        self.device(slot).is_some_and(|device| device.is_readable(range.clone()))
+    }
+
+    /// Cuts at the edges of bad blocks, and where recovering members stop being current.
+    fn evenly_readable(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let mut edges = vec![range.start, range.end];
+        for device in self.roster.slots.borrow().iter().flatten().filter(|device| !device.bad.is_empty()) {
+            let bad: Ranges = device.bad.ranges();
+            edges.extend(bad.iter().flat_map(|bad| [bad.start, bad.end]).filter(|edge| range.contains(edge)));
+        }
+        edges.extend(self.roster.slots.borrow().iter().flatten().filter_map(|device| match device.state.get() {
+            DeviceState::Recovering { current } if range.contains(&current) => Some(current),
+            _ => None,
+        }));
+        edges.sort_unstable();
+        edges.dedup();
+        edges.windows(2).map(|pair| pair[0]..pair[1]).collect()
     }
 }

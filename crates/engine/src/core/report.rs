@@ -1,7 +1,7 @@
 //! Reports changes of membership, in the log and to the array's listener.
 
-use crate::core::Core;
 use crate::core::listener::Listener;
+use crate::core::state::Core;
 use crate::device::Device;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;

@@ -3,45 +3,13 @@
 //! This file performs no I/O.
 
 use crate::base::gate::Inside;
-use crate::core::Core;
 use crate::core::roster::in_slot;
-use crate::device::Device;
+use crate::core::state::Core;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
-use format::geometry::Geometry;
-use format::units::ArrayByte;
-use std::cell::Cell;
+use format::units::Slot;
 use std::ops::Range;
-use std::rc::Rc;
-
-/// Counts of the writes since the array was assembled.
-#[derive(Default)]
-pub(crate) struct WriteCounter {
-    begun: Cell<u64>,
-    ended: Cell<u64>,
-}
-
-/// A write that is under way, from its acceptance to its end.
-pub(crate) struct ActiveWrite<'a>(&'a WriteCounter);
-
-impl WriteCounter {
-    pub(crate) fn begin(&self) -> ActiveWrite<'_> {
-        self.begun.set(self.begun.get() + 1);
-        ActiveWrite(self)
-    }
-
-    /// How many writes have begun, if none is under way.
-    pub(crate) fn at_rest(&self) -> Option<u64> {
-        (self.begun.get() == self.ended.get()).then(|| self.begun.get())
-    }
-}
-
-impl Drop for ActiveWrite<'_> {
-    fn drop(&mut self) {
-        self.0.ended.set(self.0.ended.get() + 1);
-    }
-}
 
 /// Fails the array when it is dropped without [`ChangeGuard::end`]. Then a change was abandoned: a stripe may be half
 /// written, or a mark half made.
@@ -128,30 +96,13 @@ impl<M: Member, C: Clock> Core<M, C> {
         let end = at.saturating_add(bytes).min(self.geometry().array_bytes());
         let slots = self.roster.slots.borrow();
         let mut names = Vec::new();
-        let mut note = |device: Option<&Rc<Device<M>>>, range: &Range<u64>| {
-            let Some(device) = device.filter(|device| device.bad.touches(range)) else { return };
+        let mut note = |slot: Slot, range: &Range<u64>| {
+            let Some(device) = in_slot(&slots, slot).filter(|device| device.bad.touches(range)) else { return };
             if !names.contains(&device.name) {
                 names.push(device.name.clone());
             }
         };
-        match self.geometry() {
-            Geometry::Parity(parity) => {
-                let mut at = at;
-                while at < end {
-                    let (_, component, rest) = parity.locate(ArrayByte(at));
-                    let part = rest.min(end - at);
-                    slots.iter().for_each(|slot| note(slot.as_ref(), &(component.0..component.0 + part)));
-                    at += part;
-                }
-            }
-            Geometry::Mapping(mapping) => {
-                for piece in mapping.pieces(ArrayByte(at), end - at) {
-                    for (slot, component) in piece.copies.iter() {
-                        note(in_slot(&slots, *slot), &(component.0..component.0 + piece.bytes));
-                    }
-                }
-            }
-        }
+        self.personality().visit_members(&(at..end), &mut note);
         names
     }
 }

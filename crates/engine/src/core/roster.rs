@@ -2,26 +2,15 @@
 //!
 //! This file holds the lists and searches them. It never decides that a member leaves.
 
-use crate::base::notify::Signal;
-use crate::core::Core;
+use crate::core::metadata_lock::MetadataGuard;
+use crate::core::state::Core;
 use crate::device::{Device, DeviceState, Failures};
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use crate::seam::observe::Watched;
 use format::units::Slot;
-use std::cell::RefCell;
 use std::rc::Rc;
-
-/// The devices of an array.
-pub(crate) struct Roster<M: Member> {
-    /// The device in each slot.
-    pub(crate) slots: RefCell<Vec<Option<Rc<Device<M>>>>>,
-    /// Devices without a slot: spares and faulty devices.
-    pub(crate) others: RefCell<Vec<Rc<Device<M>>>>,
-    /// Raised when a readable device takes the slot of another.
-    pub(crate) slot_changed: Signal,
-}
 
 /// The device in a slot. A slot that is past the end is empty: copies may have been removed while a request was
 /// reading.
@@ -88,7 +77,7 @@ impl<M: Member, C: Clock> Core<M, C> {
     }
 
     /// Successors that failed a write and have not left the array yet.
-    pub(crate) fn failed_successors(&self) -> Failures<M> {
+    pub(crate) fn failed_successors(&self, _guard: &MetadataGuard<'_>) -> Failures<M> {
         if !self.context.is_successor_lost.take() {
             return Vec::new();
         }

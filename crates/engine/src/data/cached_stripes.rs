@@ -6,8 +6,8 @@
 
 use crate::base::buffer::Block;
 use crate::core::authority::Authority;
-use crate::data::DataPlane;
 use crate::data::cache::{PAGE_BYTES, Row};
+use crate::data::plane::DataPlane;
 use crate::plan::planner::{ChunkTransfer, Span, Symbols};
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;

@@ -8,13 +8,13 @@ use crate::base::buffer::{Block, Buffer};
 use crate::base::join::join_all;
 use crate::core::authority::Authority;
 use crate::core::roster::in_slot;
-use crate::data::DataPlane;
+use crate::data::plane::DataPlane;
 use crate::device::Device;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError};
 use crate::seam::observe::Why;
-use format::geometry::{Geometry, Mapping};
+use format::geometry::Mapping;
 use format::units::{ArrayByte, ComponentByte, Slot};
 use std::ops::Range;
 use std::rc::Rc;
@@ -38,19 +38,15 @@ struct MemberRead<M> {
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// The slot to read `at` from, the component byte there, and how far the run continues at least. `at` is a part
-    /// of `read`.
-    fn slot_of(&self, at: u64, read: &Range<u64>) -> Option<(Slot, ComponentByte, u64)> {
-        match self.core.geometry() {
-            Geometry::Parity(parity) => Some(parity.locate(ArrayByte(at))),
-            Geometry::Mapping(mapping) => self.slot_of_copy(mapping, at, read),
-        }
-    }
-
-    /// The same at levels without parity. A separate function, since a piece holds a list. A caller that builds the
+    /// [`DataPlane::slot_of`] at levels without parity. A separate function, since a piece holds a list. A caller that builds the
     /// list inline slows down the levels that need none (figures in docs/decisions/0406).
     #[inline(never)]
-    fn slot_of_copy(&self, mapping: &Mapping, at: u64, read: &Range<u64>) -> Option<(Slot, ComponentByte, u64)> {
+    pub(super) fn slot_of_copy(
+        &self,
+        mapping: &Mapping,
+        at: u64,
+        read: &Range<u64>,
+    ) -> Option<(Slot, ComponentByte, u64)> {
         let piece = mapping.piece_at(ArrayByte(at));
         match piece.copies[..] {
             [(slot, at)] => Some((slot, at, piece.bytes)),

@@ -8,14 +8,15 @@ use crate::base::buffer::{Block, Buffer, Pool};
 use crate::base::join::join_all;
 use crate::base::write_set::WriteExtent;
 use crate::core::authority::Authority;
-use crate::data::DataPlane;
+use crate::data::parity::compute_all;
+use crate::data::plane::DataPlane;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError};
 use crate::seam::observe::Why;
 use format::geometry::{Parity, Role, Stripe};
 use format::units::{ComponentByte, Slot};
-use parity::{Kernel, gf};
+use parity::Kernel;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
@@ -68,11 +69,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             };
             let chunks: SmallVec<[Blocks; 16]> =
                 (0..parity.data_chunks()).map(|_| data.take(parity.chunk_bytes() as usize)).collect();
-            let (p, q) = compute(self.core.info.kernel, &self.core.pool, parity, &stripe, &chunks);
-            add(Role::P, p.freeze());
-            if let Some(q) = q {
-                add(Role::Q, q.freeze());
-            }
+            let parities = compute(self.core.info.kernel, &self.core.pool, parity, &stripe, &chunks);
+            parity.parity_roles().zip(parities).for_each(|(role, block)| add(role, block.freeze()));
             for (pieces, index) in chunks.into_iter().zip(0..) {
                 pieces.into_iter().for_each(|piece| add(Role::Data(index), piece));
             }
@@ -116,46 +114,19 @@ impl<'a, I: Iterator<Item = &'a Block>> Rope<'a, I> {
     }
 }
 
-/// P, and Q where the level has it.
-fn compute(
-    kernel: &Kernel,
-    pool: &Pool,
-    parity: &Parity,
-    stripe: &Stripe,
-    chunks: &[Blocks],
-) -> (Buffer, Option<Buffer>) {
+/// The parities, in order.
+fn compute(kernel: &Kernel, pool: &Pool, parity: &Parity, stripe: &Stripe, chunks: &[Blocks]) -> SmallVec<[Buffer; 2]> {
     let chunk_bytes = parity.chunk_bytes() as usize;
-    let mut p = pool.take(chunk_bytes);
-    let mut q = (parity.parities() == 2).then(|| pool.take(chunk_bytes));
+    let mut parities: SmallVec<[Buffer; 2]> = parity.parity_roles().map(|_| pool.take(chunk_bytes)).collect();
     let mut columns = Columns::new(chunks);
     let mut at = 0;
     while let Some(column) = columns.next() {
         let part = at..at + column[0].len();
         at = part.end;
-        match &mut q {
-            None => kernel.xor(&mut p[part], &column),
-            Some(q) => both(kernel, stripe, &mut p[part.clone()], &mut q[part], &column),
-        }
+        let into = parities.iter_mut().map(|parity| &mut parity[part.clone()]);
+        compute_all(kernel, stripe, into, &column);
     }
-    (p, q)
-}
-
-/// P and Q in one pass over the data, which is in the order of its chunks.
-fn both(kernel: &Kernel, stripe: &Stripe, p: &mut [u8], q: &mut [u8], data: &[&[u8]]) {
-    let mut by_exponent: SmallVec<[&[u8]; 32]> = SmallVec::from_elem(&[][..], data.len());
-    for (source, index) in data.iter().zip(0..) {
-        match by_exponent.get_mut(usize::from(stripe.q_exponent(index))) {
-            Some(place) => *place = source,
-            None => {
-                // DDF's layouts leave exponents out.
-                let weights = |index| [1, gf::pow2(stripe.q_exponent(index))];
-                let terms: SmallVec<[_; 32]> =
-                    data.iter().zip(0..).map(|(source, index)| (weights(index), *source)).collect();
-                return kernel.combine_two([p, q], &terms);
-            }
-        }
-    }
-    kernel.pq(p, q, &by_exponent);
+    parities
 }
 
 /// Goes through chunks of equal length side by side, from one block edge to the next.

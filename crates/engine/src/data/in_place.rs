@@ -8,34 +8,33 @@
 use crate::base::buffer::Buffer;
 use crate::core::authority::Authority;
 use crate::core::roster::in_slot;
-use crate::data::DataPlane;
 use crate::data::parity::combination;
-use crate::data::read_ahead::Found;
-use crate::data::stripe::{code, shares};
-use crate::plan::planner::{Span, StripeHealth, Symbols, plan_read};
+use crate::data::plane::DataPlane;
+use crate::data::read_ahead::stretches::FromMemory;
+use crate::data::stripe::shares;
+use crate::plan::planner::{Span, StripeHealth, Symbols, code, plan_read};
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
-use format::geometry::{Geometry, Parity, Role, Stripe};
+use format::geometry::{Parity, Role, Stripe};
 use format::units::ComponentByte;
 use smallvec::SmallVec;
 use std::cell::Ref;
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// The fast path for reads of a degraded array with parity: what needs no waiting, or was read ahead.
-    #[inline(never)]
-    pub(crate) fn read_degraded(&self, at: u64, into: Buffer) -> Found {
-        let Geometry::Parity(parity) = self.core.geometry() else { return Found::Nothing(into) };
+    /// [`DataPlane::read_degraded`] of an array with parity.
+    #[inline]
+    pub(super) fn read_degraded_stripes(&self, parity: &Parity, at: u64, into: Buffer) -> FromMemory {
         let is_kept = self.coalescer.has_dirty();
         if !self.is_in_place() {
             self.look_ahead(parity, at, into.len() as u64);
-            return if is_kept { Found::Nothing(into) } else { self.read_ahead.serve(at, into) };
+            return if is_kept { FromMemory::Nothing(into) } else { self.read_ahead.serve(at, into) };
         }
         if is_kept {
-            return Found::Nothing(into);
+            return FromMemory::Nothing(into);
         }
         match self.read_in_place(parity, at, into) {
-            (true, filled) => Found::There(filled),
-            (false, buffer) => Found::UnderWay(buffer),
+            (true, filled) => FromMemory::There(filled),
+            (false, buffer) => FromMemory::UnderWay(buffer),
         }
     }
 
@@ -115,5 +114,5 @@ fn sources(
     }
     let plan = plan_read(code(parity), spans, &[], health).ok()?;
     let [column] = &plan.columns[..] else { return None };
-    Some(combination(parity, stripe, column, lost))
+    Some(combination(stripe, column, lost))
 }

@@ -8,7 +8,7 @@ use crate::base::buffer::{Block, Buffer};
 use crate::base::join::join_all;
 use crate::core::authority::Authority;
 use crate::core::roster::in_slot;
-use crate::data::DataPlane;
+use crate::data::plane::DataPlane;
 use crate::device::Device;
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;

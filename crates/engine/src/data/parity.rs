@@ -4,6 +4,7 @@
 //! terms of [`parity::recovery`] for a lost chunk. No I/O happens here.
 
 use crate::base::buffer::{Block, Pool};
+use crate::plan::equations::Equations;
 use crate::plan::planner::{ChunkTransfer, Column, Method, Plan};
 use format::geometry::{Parity, Role, Stripe};
 use parity::{Kernel, Symbol, gf};
@@ -46,7 +47,7 @@ type Terms<'a> = SmallVec<[(u8, &'a [u8]); 16]>;
 pub(crate) fn weight(stripe: &Stripe, parity: Role, index: u16) -> u8 {
     match parity {
         Role::Q => gf::pow2(stripe.q_exponent(index)),
-        _ => 1,
+        Role::P | Role::Data(_) => 1,
     }
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn compute(
     plan: &Plan,
 ) -> SmallVec<[(ChunkTransfer, Block); 2]> {
     let transfers: SmallVec<[&ChunkTransfer; 2]> =
-        plan.writes.iter().filter(|transfer| !matches!(transfer.role, Role::Data(_))).collect();
+        plan.writes.iter().filter(|transfer| transfer.role.is_parity()).collect();
     if let [p, q] = transfers[..]
         && let Some(both) = compute_both(kernel, pool, parity, stripe, known, plan, p, q)
     {
@@ -79,6 +80,38 @@ pub(crate) fn compute(
         ((*transfer).clone(), target.freeze())
     };
     transfers.iter().map(one).collect()
+}
+
+/// All parities of a stripe's data, both in order. `into` has a place for each parity that the stripe has.
+pub(crate) fn compute_all<'a>(
+    kernel: &Kernel,
+    stripe: &Stripe,
+    mut into: impl Iterator<Item = &'a mut [u8]>,
+    data: &[&[u8]],
+) {
+    match (into.next(), into.next(), into.next()) {
+        (Some(p), None, None) => kernel.xor(p, data),
+        (Some(p), Some(q), None) => both(kernel, stripe, p, q, data),
+        _ => unreachable!("no kernel for this number of parities"),
+    }
+}
+
+/// P and Q in one pass over the data, which is in the order of its chunks.
+fn both(kernel: &Kernel, stripe: &Stripe, p: &mut [u8], q: &mut [u8], data: &[&[u8]]) {
+    let mut by_exponent: SmallVec<[&[u8]; 32]> = SmallVec::from_elem(&[][..], data.len());
+    for (source, index) in data.iter().zip(0..) {
+        match by_exponent.get_mut(usize::from(stripe.q_exponent(index))) {
+            Some(place) => *place = source,
+            None => {
+                // DDF's layouts leave exponents out.
+                let weights = |index| [1, gf::pow2(stripe.q_exponent(index))];
+                let terms: SmallVec<[_; 32]> =
+                    data.iter().zip(0..).map(|(source, index)| (weights(index), *source)).collect();
+                return kernel.combine_two([p, q], &terms);
+            }
+        }
+    }
+    kernel.pq(p, q, &by_exponent);
 }
 
 /// P and Q in one pass over the data. Only for a plan of one column with all data available.
@@ -133,7 +166,7 @@ fn parity_terms<'a>(parity: &Parity, stripe: &Stripe, known: &Known<'a>, column:
             _ if column.asked.contains(role) => {
                 terms.push((weight, known.given(role, range).expect("the caller supplies what it asks to write")));
             }
-            Method::Solve { unknown } if unknown.contains(role) => solved.add(parity, stripe, column, role, weight),
+            Method::Solve { unknown } if unknown.contains(role) => solved.add(stripe, column, role, weight),
             Method::Solve { .. } => solved.add_known(role, weight),
             _ => terms.push((weight, known.old(role, range).expect("the plan reads what it needs"))),
         }
@@ -143,13 +176,13 @@ fn parity_terms<'a>(parity: &Parity, stripe: &Stripe, known: &Known<'a>, column:
 }
 
 /// The chunks, with weights, that add up to `role`, which is not read in this column.
-pub(crate) fn combination(parity: &Parity, stripe: &Stripe, column: &Column, role: Role) -> SmallVec<[(u8, Role); 16]> {
+pub(crate) fn combination(stripe: &Stripe, column: &Column, role: Role) -> SmallVec<[(u8, Role); 16]> {
     let Method::Solve { unknown } = &column.method else { unreachable!("only solving leaves data unread") };
     if unknown.len() == 1 && column.uses.contains(Role::P) && !column.uses.contains(Role::Q) {
         return column.uses.iter().map(|role| (1, role)).collect(); // P is the sum of all data
     }
     let mut solved = Solved::default();
-    solved.add(parity, stripe, column, role, 1);
+    solved.add(stripe, column, role, 1);
     solved.0.retain(|(weight, _)| *weight != 0);
     solved.0
 }
@@ -167,27 +200,15 @@ impl Solved {
     }
 
     /// Adds `weight` times a chunk that was not read.
-    fn add(&mut self, parity: &Parity, stripe: &Stripe, column: &Column, role: Role, weight: u8) {
-        let exponent = |index| if parity.parities() == 2 { stripe.q_exponent(index) } else { index as u8 };
-        let exponents: SmallVec<[u8; 32]> = (0..parity.data_chunks()).map(exponent).collect();
-        let symbol = |role| match role {
-            Role::Data(index) => Symbol::Data(exponents[usize::from(index)]),
-            Role::P => Symbol::P,
-            Role::Q => Symbol::Q,
-        };
+    fn add(&mut self, stripe: &Stripe, column: &Column, role: Role, weight: u8) {
+        let equations = Equations::of(stripe);
         let Method::Solve { unknown } = &column.method else { unreachable!("only solving leaves data unread") };
-        let unread = [Role::P, Role::Q].into_iter().filter(|&role| !column.uses.contains(role));
-        let lost: SmallVec<[Symbol; 3]> = unknown.iter().chain(unread).map(symbol).collect();
-        let terms = parity::recovery(&exponents, &lost, symbol(role)).expect("the planner reads what solves it");
-        for (coefficient, source) in terms {
-            let source = match source {
-                Symbol::P => Role::P,
-                Symbol::Q => Role::Q,
-                Symbol::Data(exponent) => {
-                    let index = exponents.iter().position(|&e| e == exponent);
-                    Role::Data(index.expect("recovery names chunks of this stripe") as u16)
-                }
-            };
+        // What the level does not have is lost as well.
+        let unread = Role::PARITIES.into_iter().filter(|&role| !column.uses.contains(role));
+        let lost: SmallVec<[Symbol; 3]> = unknown.iter().chain(unread).map(|role| equations.symbol(role)).collect();
+        let terms = parity::recovery(equations.exponents(), &lost, equations.symbol(role));
+        for (coefficient, source) in terms.expect("the planner reads what solves it") {
+            let source = equations.role(source);
             self.add_known(source, gf::mul(weight, coefficient));
         }
     }

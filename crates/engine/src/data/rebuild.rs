@@ -4,8 +4,9 @@
 
 use crate::base::buffer::Block;
 use crate::core::authority::Authority;
-use crate::data::DataPlane;
+use crate::data::plane::DataPlane;
 use crate::data::runs::{Run, Runs};
+use crate::plan::equations::Equations;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use format::geometry::{Parity, Role, Stripe};
@@ -15,27 +16,6 @@ use smallvec::SmallVec;
 use std::ops::Range;
 
 pub(crate) type Slices<'a> = SmallVec<[&'a [u8]; 32]>;
-
-/// The parts of `range`, each within one stripe.
-pub(crate) fn by_stripe(parity: &Parity, range: &Range<u64>) -> impl Iterator<Item = (Stripe, Range<u64>)> {
-    let chunk = parity.chunk_bytes();
-    let (start, end) = (range.start, range.end);
-    (start / chunk..end.div_ceil(chunk)).map(move |number| {
-        let stripe = parity.stripe(number);
-        (stripe, start.max(number * chunk)..end.min((number + 1) * chunk))
-    })
-}
-
-/// Each data chunk's exponent in Q. Without Q, any distinct numbers.
-pub(crate) fn exponents(parity: &Parity, stripe: &Stripe) -> SmallVec<[u8; 32]> {
-    let exponent = |index| if parity.parities() == 2 { stripe.q_exponent(index) } else { index as u8 };
-    (0..parity.data_chunks()).map(exponent).collect()
-}
-
-pub(crate) fn roles(parity: &Parity) -> impl Iterator<Item = Role> {
-    let parities = [Role::P, Role::Q].into_iter().take(parity.parities().into());
-    (0..parity.data_chunks()).map(Role::Data).chain(parities)
-}
 
 pub(crate) fn slot_of(stripe: &Stripe, role: Role) -> Slot {
     stripe.slot_of(role).expect("a role of this level")
@@ -98,7 +78,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// What `slot` should hold in `range`, computed from the runs.
     pub(crate) fn solve_run(&self, parity: &Parity, range: &Range<u64>, slot: Slot, runs: &Runs) -> (Slot, u64, Block) {
         let mut solved = self.core.pool.take((range.end - range.start) as usize);
-        for (stripe, part) in by_stripe(parity, range) {
+        for (stripe, part) in parity.parts(range) {
             let target = &mut solved[(part.start - range.start) as usize..(part.end - range.start) as usize];
             self.solve_chunk(parity, &stripe, &part, slot, runs, target);
         }
@@ -115,21 +95,17 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         runs: &Runs,
         target: &mut [u8],
     ) {
-        let exponents = exponents(parity, stripe);
-        let symbol = |role| match role {
-            Role::Data(index) => Symbol::Data(exponents[usize::from(index)]),
-            Role::P => Symbol::P,
-            Role::Q => Symbol::Q,
-        };
+        let equations = Equations::of(stripe);
+        let symbol = |role| equations.symbol(role);
         let mut lost = SmallVec::<[Symbol; 2]>::new();
         let mut known = SmallVec::<[(Symbol, Block); 32]>::new();
-        for role in roles(parity) {
+        for role in parity.roles() {
             match runs.get(slot_of(stripe, role), part) {
                 Some(block) => known.push((symbol(role), block)),
                 None => lost.push(symbol(role)),
             }
         }
-        let terms = parity::recovery(&exponents, &lost, symbol(stripe.role_of(slot)));
+        let terms = parity::recovery(equations.exponents(), &lost, symbol(stripe.role_of(slot)));
         let terms = terms.expect("as many chunks were read as a stripe has data");
         let block = |symbol| {
             &known.iter().find(|(known, _)| *known == symbol).expect("every chunk that is not lost was read").1[..]
@@ -137,17 +113,5 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let terms: SmallVec<[(u8, &[u8]); 32]> =
             terms.into_iter().map(|(coefficient, symbol)| (coefficient, block(symbol))).collect();
         self.core.info.kernel.combine(target, &terms);
-    }
-
-    /// Keeps writes off the stripes of a range of component bytes.
-    pub(crate) async fn lock_stripes(
-        &self,
-        parity: &format::geometry::Parity,
-        range: &Range<u64>,
-    ) -> crate::base::range_lock::RangeGuard<'_> {
-        let chunk = parity.chunk_bytes();
-        let stripes = range.start / chunk..range.end.div_ceil(chunk);
-        self.coalescer.close_within(&stripes);
-        self.core.locks.exclusive(mutant!("sweep-not-locked" => stripes.start..stripes.start, else stripes)).await
     }
 }

@@ -1,154 +1,23 @@
 //! Reads of a stripe that involve parity. Every needed byte of a member is read once, whether it was requested,
 //! serves reconstruction, or both.
 //!
-//! Requested bytes are read straight into their place and serve the arithmetic from there. Only bytes that were not
-//! requested take extra memory. Nothing here locks: the caller ensures that data and parity are of the same moment.
+//! Nothing here locks: the caller ensures that data and parity are of the same moment. The memory of such a read, and its
+//! arithmetic, are [`super::reading`].
 
-use crate::base::buffer::{Buffer, Pool};
+use crate::base::buffer::Buffer;
 use crate::base::join::join_all;
 use crate::core::authority::Authority;
-use crate::data::DataPlane;
-use crate::data::parity::combination;
+use crate::data::plane::DataPlane;
+use crate::data::reading::{ChunkPart, Done, Failed, Reading};
 use crate::device::Device;
-use crate::plan::planner::{ChunkTransfer, Column, Method, Plan, Span, Symbols};
+use crate::plan::planner::{ChunkTransfer, Symbols, code};
 use crate::seam::clock::Clock;
-use crate::seam::member::{Member, MemberError};
+use crate::seam::member::Member;
 use crate::seam::observe::Why;
 use format::geometry::{Parity, Role, Stripe};
 use format::units::ComponentByte;
-use parity::Kernel;
 use smallvec::SmallVec;
-use std::ops::Range;
 use std::rc::Rc;
-
-/// A chunk that could not be read, and the error if there was one.
-pub(crate) type Failed = (Role, Option<MemberError>);
-
-/// A member transfer that has ended.
-pub(crate) struct Done {
-    result: Result<(), Failed>,
-    /// The parts that it filled.
-    parts: SmallVec<[usize; 3]>,
-    buffers: Vec<Buffer>,
-}
-
-/// Bytes of one chunk, within one column of the plan.
-struct ChunkPart {
-    column: usize,
-    role: Role,
-    within: Range<u32>,
-    /// `None` while a transfer fills it.
-    buffer: Option<Buffer>,
-}
-
-/// A stripe's read, from its plan to its result.
-pub(crate) struct Reading {
-    stripe: Stripe,
-    plan: Plan,
-    /// The requested parts, in order; then those that are needed besides.
-    parts: Vec<ChunkPart>,
-    asked: usize,
-}
-
-impl Reading {
-    /// Cuts `into`, the buffer for `spans`, into the plan's parts.
-    pub(crate) fn new(pool: &Pool, stripe: Stripe, spans: &[Span], plan: Plan, mut into: Buffer) -> Self {
-        let uses: u32 = plan.columns.iter().map(|column| column.uses.len()).sum();
-        let mut parts = Vec::with_capacity(spans.len() + uses as usize);
-        for span in spans {
-            for (column, number) in plan.columns.iter().zip(0..) {
-                let within = column.within.start.max(span.within.start)..column.within.end.min(span.within.end);
-                if within.start < within.end {
-                    let buffer = Some(into.split_to(within.len()));
-                    parts.push(ChunkPart { column: number, role: Role::Data(span.data), within, buffer });
-                }
-            }
-        }
-        let asked = parts.len();
-        // With whole units, only a part of a column may have been requested of a chunk.
-        let besides = |column: &Column| {
-            let covers =
-                |span: &&Span| span.within.start <= column.within.start && column.within.end <= span.within.end;
-            column.uses.minus(spans.iter().filter(covers).map(|span| Role::Data(span.data)).collect())
-        };
-        let bytes = plan.columns.iter().map(|column| besides(column).len() as usize * column.within.len()).sum();
-        let mut rest = if bytes > 0 { Some(pool.take(bytes)) } else { None };
-        for (column, number) in plan.columns.iter().zip(0..) {
-            for role in besides(column).iter() {
-                let buffer = rest.as_mut().map(|rest| rest.split_to(column.within.len()));
-                parts.push(ChunkPart { column: number, role, within: column.within.clone(), buffer });
-            }
-        }
-        Self { stripe, plan, parts, asked }
-    }
-
-    /// Memory that the parts take, in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.parts.iter().map(|part| part.within.len()).sum()
-    }
-
-    /// Takes the buffers of a transfer's parts, in the order of their bytes on the member.
-    fn take_parts(&mut self, transfer: &ChunkTransfer) -> (SmallVec<[usize; 3]>, Vec<Buffer>) {
-        let is_its = |part: &ChunkPart| {
-            part.role == transfer.role
-                && transfer.within.start <= part.within.start
-                && part.within.end <= transfer.within.end
-        };
-        let mut own: SmallVec<[usize; 3]> = (0..self.parts.len()).filter(|&index| is_its(&self.parts[index])).collect();
-        own.sort_unstable_by_key(|&index| self.parts[index].within.start);
-        let buffers = own.iter().filter_map(|&index| self.parts[index].buffer.take()).collect();
-        (own, buffers)
-    }
-
-    /// Takes the results of all transfers. Reconstructs what is lost if all succeeded; otherwise returns the first
-    /// chunk that failed.
-    pub(crate) fn finish(&mut self, kernel: &Kernel, parity: &Parity, done: Vec<Done>) -> Result<(), Failed> {
-        let mut outcome = Ok(());
-        for Done { result, parts, buffers } in done {
-            parts.into_iter().zip(buffers).for_each(|(index, buffer)| self.parts[index].buffer = Some(buffer));
-            outcome = outcome.and(result);
-        }
-        outcome?;
-        for index in 0..self.asked {
-            if self.is_solved(&self.parts[index]) {
-                self.solve(kernel, parity, index);
-            }
-        }
-        Ok(())
-    }
-
-    fn is_solved(&self, part: &ChunkPart) -> bool {
-        matches!(&self.plan.columns[part.column].method, Method::Solve { unknown } if unknown.contains(part.role))
-    }
-
-    fn solve(&mut self, kernel: &Kernel, parity: &Parity, index: usize) {
-        let mut target = self.parts[index].buffer.take().expect("nothing is being filled any more");
-        let ChunkPart { column, role, within, .. } = &self.parts[index];
-        let combination = combination(parity, &self.stripe, &self.plan.columns[*column], *role);
-        let terms: SmallVec<[(u8, &[u8]); 16]> =
-            combination.into_iter().map(|(weight, role)| (weight, self.contents(*column, role, within))).collect();
-        kernel.combine(&mut target, &terms);
-        drop(terms);
-        self.parts[index].buffer = Some(target);
-    }
-
-    /// The bytes that were read of a chunk.
-    fn contents(&self, column: usize, role: Role, within: &Range<u32>) -> &[u8] {
-        let covers = |part: &ChunkPart| part.within.start <= within.start && within.end <= part.within.end;
-        let is_it = |part: &&ChunkPart| part.column == column && part.role == role && covers(part);
-        let part = self.parts.iter().find(is_it).expect("the plan reads what it solves from");
-        let buffer = part.buffer.as_ref().expect("the transfer has ended");
-        &buffer[(within.start - part.within.start) as usize..(within.end - part.within.start) as usize]
-    }
-
-    /// Returns the caller's buffer.
-    pub(crate) fn into_buffer(self) -> Buffer {
-        let mut parts = self.parts.into_iter().take(self.asked).filter_map(|part| part.buffer);
-        let mut whole = parts.next().expect("something is asked for");
-        parts.for_each(|part| whole.join(part));
-        whole
-    }
-}
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// The member transfers of a reading. The future borrows nothing from the array, so it may outlive this call once
@@ -176,7 +45,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             }
         }
         let done = self.member_reads(&mut reading).await;
-        let result = match reading.finish(self.core.info.kernel, parity, done) {
+        let result = match reading.finish(self.core.info.kernel, done) {
             Ok(()) => self.check_solved(parity, &mut reading).await,
             Err(failed) => Err(failed),
         };
@@ -205,18 +74,15 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// The parity that can be spared if one is enough: the one on the busier member. If both are equally busy they
     /// alternate, one round of stripes each.
     pub(crate) fn spared_parity(&self, parity: &Parity, stripe: &Stripe, unreadable: Symbols) -> Option<Role> {
-        let both = Symbols::of(Role::P).with(Role::Q);
-        let lost = unreadable.minus(both).len();
-        if parity.parities() < 2 || lost != 1 || !unreadable.intersection(both).is_empty() {
+        let parities = code(parity).all_parities();
+        if parities.len() < 2 || unreadable.minus(parities).len() != 1 || !unreadable.intersection(parities).is_empty()
+        {
             return None;
         }
         let load = |role| self.device_of(stripe, role).map_or(0, |device| device.activity.in_flight());
-        let is_p_s_turn = (stripe.number() / u64::from(parity.slots())).is_multiple_of(2);
-        match load(Role::P).cmp(&load(Role::Q)) {
-            std::cmp::Ordering::Less => Some(Role::Q),
-            std::cmp::Ordering::Greater => Some(Role::P),
-            std::cmp::Ordering::Equal => Some(if is_p_s_turn { Role::Q } else { Role::P }),
-        }
+        let turn = stripe.number() / u64::from(parity.slots()) % u64::from(parity.parities());
+        let spared = parity.parity_roles().zip(0..).max_by_key(|&(role, index)| (load(role), index != turn));
+        spared.map(|(role, _)| role)
     }
 }
 
@@ -230,120 +96,4 @@ async fn read_parts<M: Member>(
     let Some(device) = device else { return Done { result: Err((role, None)), parts, buffers } };
     let (result, buffers) = device.read_vectored(at, buffers, Why::Reconstruct).await;
     Done { result: result.map_err(|error| (role, Some(error))), parts, buffers }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::data::cached_stripes::in_units_where_lost;
-    use crate::plan::planner::{Code, StripeHealth, plan_read};
-    use format::geometry::{Geometry, Level, Shape};
-    use parity::gf;
-    use proptest::prelude::*;
-    use std::collections::BTreeSet;
-
-    const CHUNK: u32 = 32 << 10;
-    const PAGE: u32 = 4 << 10;
-    const SLOTS: u16 = 6;
-
-    fn raid6() -> Parity {
-        let shape = Shape {
-            level: Level::Raid6,
-            layout: 2, // left-symmetric
-            chunk_bytes: CHUNK.into(),
-            slots: SLOTS,
-            component_bytes: 1 << 20,
-            member_bytes: Vec::new(),
-        };
-        match Geometry::new(&shape).expect("a valid shape") {
-            Geometry::Parity(parity) => parity,
-            Geometry::Mapping(_) => unreachable!("RAID-6 has parity"),
-        }
-    }
-
-    /// The contents of a stripe's chunks, by definition.
-    fn contents(stripe: &Stripe, role: Role, at: u32) -> u8 {
-        let data = |index: u16| (at.wrapping_mul(u32::from(index) * 2 + 7) >> 5) as u8 ^ index as u8;
-        match role {
-            Role::Data(index) => data(index),
-            Role::P => (0..SLOTS - 2).fold(0, |sum, index| sum ^ data(index)),
-            Role::Q => {
-                (0..SLOTS - 2).fold(0, |sum, index| sum ^ gf::mul(gf::pow2(stripe.q_exponent(index)), data(index)))
-            }
-        }
-    }
-
-    /// Spans of several chunks, in sectors.
-    fn some_spans() -> impl Strategy<Value = Vec<Span>> {
-        let ranges = prop::collection::vec((0..64_u32, 1..=64_u32), usize::from(SLOTS - 2));
-        let which = prop::sample::subsequence((0..SLOTS - 2).collect::<Vec<_>>(), 1..=usize::from(SLOTS - 2));
-        (which, ranges).prop_map(|(which, ranges)| {
-            let span = |(data, (start, sectors)): (u16, (u32, u32))| Span {
-                data,
-                within: start * 512..(start + sectors).min(64) * 512,
-            };
-            which.into_iter().zip(ranges).map(span).collect()
-        })
-    }
-
-    fn some_roles(at_most: usize) -> impl Strategy<Value = Vec<Role>> {
-        let all: Vec<Role> = (0..SLOTS - 2).map(Role::Data).chain([Role::P, Role::Q]).collect();
-        prop::sample::subsequence(all, 0..=at_most)
-    }
-
-    proptest! {
-        /// Whatever is lost, partly cached, and read in larger units than requested.
-        #[test]
-        fn reads_and_reconstruction_return_the_stripes_contents(
-            spans in some_spans(),
-            lost in some_roles(2),
-            in_memory in prop::collection::vec(some_roles(usize::from(SLOTS)), (CHUNK / PAGE) as usize),
-            unit in prop::option::of(prop::sample::select(vec![PAGE, 4 * PAGE, CHUNK])),
-        ) {
-            let parity = raid6();
-            let (stripe, pool) = (parity.stripe(3), Pool::new(0));
-            let unreadable: Symbols = lost.into_iter().collect();
-            let health = StripeHealth { unreadable, ..StripeHealth::GOOD };
-            let cached: Vec<ChunkTransfer> = in_memory
-                .into_iter()
-                .zip(0..)
-                .flat_map(|(roles, page)| {
-                    roles.into_iter().map(move |role| ChunkTransfer { role, within: page * PAGE..(page + 1) * PAGE })
-                })
-                .collect();
-            let units = in_units_where_lost(&spans, unit, unreadable);
-            let code = Code { data: SLOTS - 2, parities: 2 };
-            let plan = plan_read(code, &units, &cached, &health).expect("two may be lost");
-            let asked: usize = spans.iter().map(|span| span.within.len()).sum();
-            let mut reading = Reading::new(&pool, stripe, &spans, plan, pool.take(asked));
-            let mut read = BTreeSet::new();
-            for (transfer, is_read) in std::mem::take(&mut reading.plan.cached_reads)
-                .into_iter()
-                .map(|transfer| (transfer, false))
-                .chain(std::mem::take(&mut reading.plan.reads).into_iter().map(|transfer| (transfer, true)))
-            {
-                let (parts, mut buffers) = reading.take_parts(&transfer);
-                let mut bytes = 0;
-                for (&index, buffer) in parts.iter().zip(&mut buffers) {
-                    let within = reading.parts[index].within.clone();
-                    bytes += within.len();
-                    buffer.iter_mut().zip(within).for_each(|(byte, at)| *byte = contents(&stripe, transfer.role, at));
-                }
-                if is_read {
-                    prop_assert_eq!(bytes, transfer.within.len(), "a member's transfer is its parts, once each");
-                    prop_assert!(!unreadable.contains(transfer.role), "what is lost is not read");
-                    let slot = stripe.slot_of(transfer.role).expect("a role of this level");
-                    let is_new = transfer.within.step_by(512).all(|at| read.insert((slot, at)));
-                    prop_assert!(is_new, "nothing is read twice");
-                }
-                parts.into_iter().zip(buffers).for_each(|(index, buffer)| reading.parts[index].buffer = Some(buffer));
-            }
-            prop_assert!(reading.finish(Kernel::best(), &parity, Vec::new()).is_ok());
-            let expected: Vec<u8> = spans
-                .iter()
-                .flat_map(|span| span.within.clone().map(|at| contents(&stripe, Role::Data(span.data), at)))
-                .collect();
-            prop_assert!(reading.into_buffer()[..] == expected[..]);
-        }
-    }
 }

@@ -1,30 +1,19 @@
 //! Requests of any position and length: rounded to the blocks that members take, and passed to the array's level.
 //!
-//! Locks and marks of plain writes are taken here. How a level places data is in [`super::mirror`] and
-//! [`super::stripe`].
+//! Locks and marks of plain writes are taken here. [`super::personality`] chooses between copies ([`super::mirror`]) and
+//! parity ([`super::stripe`]).
 
 use crate::base::buffer::{Block, Buffer};
 use crate::base::write_set::{WriteExtent, WriteSet};
 use crate::core::authority::Authority;
-use crate::data::DataPlane;
-use crate::data::read_ahead::Found;
+use crate::data::plane::DataPlane;
+use crate::data::read_ahead::stretches::FromMemory;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
 use crate::seam::observe::Why;
-use format::geometry::{Geometry, Mapping};
+use format::geometry::Mapping;
 use std::ops::Range;
-use std::rc::Rc;
-
-/// When a write counts as done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Durability {
-    /// When every member has it. A flush then protects it from a power failure.
-    #[default]
-    Ordinary,
-    /// When it is on stable storage (FUA).
-    Stable,
-}
 
 /// Whether the caller already keeps writes off the stripes that it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,17 +51,6 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let length = into.len();
         into.copy_from_slice(&wide[skip..skip + length]);
         Ok(into)
-    }
-
-    pub(crate) async fn read_aligned(&self, at: u64, into: Buffer, locked: Locked) -> Result<Buffer, ArrayError> {
-        let into = match self.read_whole(at, into).await {
-            Ok(filled) => return Ok(filled),
-            Err(into) => into,
-        };
-        match self.core.geometry() {
-            Geometry::Mapping(mapping) => self.read_mapped(mapping, at, into).await,
-            Geometry::Parity(parity) => self.read_striped(parity, at, into, locked).await,
-        }
     }
 
     /// Writes what [`DataPlane::write_now`] did not.
@@ -187,9 +165,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
         if !self.core.is_whole() {
             into = match self.read_degraded(at, into) {
-                Found::There(filled) => return Ok(filled),
-                Found::Nothing(buffer) => buffer,
-                Found::UnderWay(buffer) => return Box::pin(self.read_any(at, buffer)).await,
+                FromMemory::There(filled) => return Ok(filled),
+                FromMemory::Nothing(buffer) => buffer,
+                FromMemory::UnderWay(buffer) => return Box::pin(self.read_any(at, buffer)).await,
             };
         }
         if self.coalescer.has_dirty() && !mutant!("kept-not-read") {
@@ -212,34 +190,6 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         Box::pin(self.read_any(at, into)).await
     }
 
-    /// [`crate::Array::write`].
-    pub(crate) async fn write(self: &Rc<Self>, at: u64, from: Block, durability: Durability) -> Result<(), ArrayError> {
-        let _inside = self.core.enter_to_write(at, from.len() as u64)?;
-        if from.is_empty() {
-            return Ok(());
-        }
-        let _writing = self.core.writers.begin();
-        self.check_room().await?;
-        match self.core.geometry() {
-            Geometry::Parity(parity) => {
-                let range = at..at + from.len() as u64;
-                self.coalesce(parity, at, from, durability).await?;
-                self.coalescer.written_over(&range);
-                self.limit_dirty().await;
-            }
-            Geometry::Mapping(mapping) => match self.write_now(at, &from) {
-                Some(written) => written?,
-                // Boxed, as in `read`.
-                None => Box::pin(self.write_later(mapping, at, from)).await?,
-            },
-        }
-        match durability {
-            Durability::Ordinary => Ok(()),
-            Durability::Stable if mutant!("stable-write-unflushed") => Ok(()),
-            Durability::Stable => Box::pin(self.flush_members()).await,
-        }
-    }
-
     /// [`crate::Array::flush`].
     pub(crate) async fn flush(&self) -> Result<(), ArrayError> {
         let _inside = self.core.enter(0, 0)?;
@@ -247,7 +197,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             self.write_out_all().await?;
         }
         self.flush_members().await?;
-        self.check_dirty_is_paid().await?;
+        self.check_dirty_is_not_owed().await?;
         self.check_nothing_lost()
     }
 }

@@ -8,11 +8,11 @@ use crate::base::buffer::{Block, Buffer};
 use crate::base::join::at_once;
 use crate::base::write_set::WriteExtent;
 use crate::core::authority::Authority;
-use crate::data::DataPlane;
 use crate::data::parity::weight;
-use crate::data::reconstruct::Failed;
-use crate::data::stripe::{ChunkContents, code, component, reason};
-use crate::plan::planner::{ChunkTransfer, Span, Symbols, modifies};
+use crate::data::plane::DataPlane;
+use crate::data::reading::Failed;
+use crate::data::stripe::{ChunkContents, component, reason};
+use crate::plan::planner::{ChunkTransfer, Span, Symbols, code, modifies};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
@@ -35,7 +35,7 @@ impl Modification<'_> {
 
     /// The chunks that change, data first.
     fn roles(&self, parity: &Parity) -> impl Iterator<Item = Role> + use<> {
-        [Role::Data(self.span.data), Role::P, Role::Q].into_iter().take(1 + usize::from(parity.parities()))
+        std::iter::once(Role::Data(self.span.data)).chain(parity.parity_roles())
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
 use crate::core::authority::Authority;
-use crate::data::DataPlane;
+use crate::data::plane::DataPlane;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
@@ -113,7 +113,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     pub(crate) async fn record_checksums_of(&self, parts: &[(Slot, u64, Block)]) -> u64 {
         let learning = parts.iter().filter_map(|(slot, at, block)| {
             let device = self.core.device(*slot)?;
-            Some(async move { device.learn_checksums(ComponentByte(*at), block).await })
+            Some(async move { device.record_checksums(ComponentByte(*at), block).await })
         });
         join_all(learning).await.into_iter().sum()
     }

@@ -9,15 +9,15 @@ use crate::base::join::{at_once, join_all};
 use crate::base::notify::Seen;
 use crate::base::write_set::WriteExtent;
 use crate::core::authority::Authority;
-use crate::data::DataPlane;
 use crate::data::cached_stripes::{hull, in_units_where_lost};
 use crate::data::mirror::join_parts;
 use crate::data::parity::{Known, compute};
-use crate::data::reconstruct::{Failed, Reading};
+use crate::data::plane::DataPlane;
+use crate::data::reading::{Failed, Reading};
 use crate::data::request::Locked;
 use crate::device::{Device, Failures};
 use crate::plan::ROW_BYTES;
-use crate::plan::planner::{ChunkTransfer, Code, Plan, Span, StripeHealth, Symbols, plan_read, plan_write};
+use crate::plan::planner::{ChunkTransfer, Plan, Span, StripeHealth, Symbols, code, plan_read, plan_write};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::{Member, MemberError};
@@ -69,10 +69,6 @@ fn spans(chunk_bytes: u64, range: Range<u64>) -> impl Iterator<Item = Span> {
             within: (range.start.max(first) - first) as u32..(range.end.min(first + chunk_bytes) - first) as u32,
         }
     })
-}
-
-pub(crate) fn code(parity: &Parity) -> Code {
-    Code { data: parity.data_chunks(), parities: parity.parities() }
 }
 
 fn length(range: &Range<u32>) -> usize {
@@ -416,9 +412,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let parities = compute(self.core.info.kernel, &self.core.pool, parity, &share.stripe, &known, plan);
         let kept = kept_contents(&known, plan);
         let blocks = |transfer: &ChunkTransfer| -> Blocks {
-            let (source, kept) = match transfer.role {
-                Role::Data(_) => (new, &kept[..]),
-                _ => (&parities[..], &[][..]),
+            let (source, kept) = match transfer.role.is_parity() {
+                false => (new, &kept[..]),
+                true => (&parities[..], &[][..]),
             };
             let parts = source.iter().chain(kept).filter(|(part, _)| {
                 part.role == transfer.role
@@ -434,7 +430,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             // Old parity is no longer valid, even where no new parity was computed. Nor is old data that was just
             // overwritten.
             let counts = |old: &ChunkTransfer| {
-                matches!(old.role, Role::Data(_)) && !new.iter().any(|(new, _)| new.covers(old.role, &old.within))
+                !old.role.is_parity() && !new.iter().any(|(new, _)| new.covers(old.role, &old.within))
             };
             let data = old.iter().filter(|(transfer, _)| counts(transfer));
             self.cache_contents(parity, &share.stripe, &share.spans, data.chain(new).chain(&parities));
@@ -481,7 +477,7 @@ type Blocks = SmallVec<[Block; 1]>;
 
 /// The reason that the observer sees for a write to a chunk of a partly changed stripe.
 pub(crate) fn reason(role: Role) -> Why {
-    if matches!(role, Role::Data(_)) { Why::Data } else { Why::Parity }
+    if role.is_parity() { Why::Parity } else { Why::Data }
 }
 
 /// The component byte at `within` of a stripe's chunks.
@@ -518,11 +514,4 @@ fn spans_and_contents(parity: &Parity, number: u64, patches: &[WriteExtent]) -> 
         share.bytes += start;
     }
     (share, new)
-}
-
-impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// The fixed unit in bytes; `None` if there is none.
-    pub(crate) fn stripe_size_bytes(&self) -> Option<u32> {
-        self.stripe_size.get().bytes()
-    }
 }

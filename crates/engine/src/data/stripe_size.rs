@@ -4,11 +4,8 @@
 //! default moves exactly the needed bytes, one transfer for each member and stripe, and is never worse. A fixed unit
 //! exists to get md's behaviour, or to compare with it.
 
-use crate::core::authority::Authority;
-use crate::data::DataPlane;
-use crate::seam::clock::Clock;
+use crate::core::personality::personality;
 use crate::seam::error::Refusal;
-use crate::seam::member::Member;
 use format::geometry::Geometry;
 
 /// The unit in which members are read and written where a stripe changes in part.
@@ -38,30 +35,16 @@ impl StripeSize {
     pub(crate) fn check(self, geometry: &Geometry) -> Result<(), Refusal> {
         let Self::Fixed(bytes) = self else { return Ok(()) };
         let refused = |reason: String| Err(Refusal::new(reason).field("stripe-size"));
-        let Geometry::Parity(parity) = geometry else {
+        let Some(stripe) = personality(geometry).stripe() else {
             return refused("an array without parity has no stripe size".to_owned());
         };
         if !bytes.is_power_of_two() {
             return refused(format!("{bytes} bytes is not a power of two"));
         }
-        if bytes < STRIPE_SIZE_MIN || u64::from(bytes) > parity.chunk_bytes() {
-            let chunk = parity.chunk_bytes();
+        if bytes < STRIPE_SIZE_MIN || u64::from(bytes) > stripe.chunk_bytes {
+            let chunk = stripe.chunk_bytes;
             return refused(format!("{bytes} bytes is not from {STRIPE_SIZE_MIN} to the chunk's {chunk}"));
         }
         Ok(())
-    }
-}
-
-impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// [`crate::Array::set_stripe_size`].
-    pub(crate) fn set_stripe_size(&self, stripe_size: StripeSize) -> Result<(), Refusal> {
-        self.check_stripe_size(stripe_size)?;
-        self.stripe_size.set(stripe_size);
-        Ok(())
-    }
-
-    /// [`crate::Array::check_stripe_size`].
-    pub(crate) fn check_stripe_size(&self, stripe_size: StripeSize) -> Result<(), Refusal> {
-        stripe_size.check(self.core.geometry())
     }
 }

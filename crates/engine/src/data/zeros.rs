@@ -13,16 +13,15 @@ use crate::base::buffer::Block;
 use crate::base::join::join_all;
 use crate::base::range_lock::RangeGuard;
 use crate::core::authority::Authority;
-use crate::data::DataPlane;
-use crate::data::request::Durability;
+use crate::data::plane::DataPlane;
 use crate::device::Device;
+use crate::seam::bytes::zero_or_write;
 use crate::seam::clock::Clock;
+use crate::seam::durability::Durability;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault};
 use crate::seam::observe::Why;
-use format::geometry::{Geometry, Mapping, Parity};
-use format::units::{ArrayByte, ComponentByte, Slot};
-use smallvec::SmallVec;
+use format::units::{ComponentByte, Slot};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -78,10 +77,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             return if all_promise { self.punch_hole(at, bytes, Durability::Ordinary).await } else { Ok(()) };
         }
         let _writing = self.core.writers.begin();
-        match self.core.geometry() {
-            Geometry::Mapping(mapping) => self.discard_alone(mapping, at, bytes).await,
-            Geometry::Parity(_) => unreachable!("parity is redundancy"),
-        }
+        self.discard_alone(at, bytes).await
     }
 
     async fn zero(
@@ -93,7 +89,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ) -> Result<(), ArrayError> {
         drop(self.core.enter_to_write(at, bytes)?);
         self.check_room().await?;
-        let (unit, end) = (self.zero_unit(), at + bytes);
+        let (unit, end) = (self.core.personality().zero_unit(self.core.info.block_bytes), at + bytes);
         let whole = at.next_multiple_of(unit).min(end)..(end / unit * unit).max(at.next_multiple_of(unit).min(end));
         self.write_zeros(at..whole.start).await?;
         let batch = BATCH_BYTES.next_multiple_of(unit);
@@ -121,14 +117,6 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// The unit that can be zeroed without reading anything.
-    fn zero_unit(&self) -> u64 {
-        match self.core.geometry() {
-            Geometry::Parity(parity) => parity.stripe_bytes(),
-            Geometry::Mapping(_) => self.core.info.block_bytes,
-        }
-    }
-
     /// Zeroes whole units.
     async fn zero_whole(&self, range: Range<u64>, means: Means) -> Result<(), ArrayError> {
         let _lock = self.lock_whole(&range).await;
@@ -137,21 +125,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// Keeps other requests off whole units, and off everything that shares their parity.
     async fn lock_whole(&self, range: &Range<u64>) -> RangeGuard<'_> {
-        match self.core.geometry() {
-            Geometry::Mapping(_) => self.core.locks.exclusive(range.clone()).await,
-            Geometry::Parity(parity) => {
-                let stripes = range.start / parity.stripe_bytes()..range.end / parity.stripe_bytes();
-                self.coalescer.close_within(&stripes);
-                self.core.locks.exclusive(stripes).await
-            }
-        }
+        let locks = self.core.personality().locks_of_array(range);
+        self.coalescer.close_within(&locks);
+        self.core.locks.exclusive(locks).await
     }
 
     async fn zero_extents(&self, range: &Range<u64>, means: Means) -> Result<(), ArrayError> {
-        let extents = match self.core.geometry() {
-            Geometry::Parity(parity) => self.extents_of_stripes(parity, range),
-            Geometry::Mapping(mapping) => self.extents_of_pieces(mapping, range),
-        };
+        self.invalidate_range(range);
+        let extents = self.extents(range);
         let zeros = self.core.pool.zeroed(ZEROS_BYTES as usize).freeze();
         let results = join_all(extents.iter().map(|extent| extent.zero(means, &zeros))).await;
         let mut failures = Vec::new();
@@ -168,47 +149,24 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         self.authority.record_failures(failures).await
     }
 
-    /// Each member's part of whole stripes, which is contiguous. The cache drops what it holds of them.
-    fn extents_of_stripes(&self, parity: &Parity, range: &Range<u64>) -> Vec<Extent<M>> {
-        let (width, chunk) = (parity.stripe_bytes(), parity.chunk_bytes());
-        let (first, last) = (range.start / width, range.end / width);
-        self.invalidate_stripes(parity, first..last);
-        let at = ComponentByte(first * chunk);
-        let devices = (0..parity.slots()).filter_map(|slot| self.core.device(Slot(slot)));
-        devices.map(|device| Extent { device, at, bytes: (last - first) * chunk }).collect()
-    }
-
-    /// Each copy's part of a range, in extents that are contiguous on a member.
-    fn extents_of_pieces(&self, mapping: &Mapping, range: &Range<u64>) -> Vec<Extent<M>> {
-        let mut extents: Vec<Extent<M>> = Vec::new();
-        // The extents of each slot that may still grow. Offset and far copies have more than one.
-        let mut growing = vec![SmallVec::<[usize; 4]>::new(); mapping.slots().into()];
-        for piece in mapping.pieces(ArrayByte(range.start), range.end - range.start) {
-            for &(slot, at) in &piece.copies {
-                let own = &mut growing[slot.index()];
-                let next = own.iter().find(|&&index| extents[index].at.0 + extents[index].bytes == at.0);
-                match (next, self.core.device(slot)) {
-                    (Some(&index), _) => extents[index].bytes += piece.bytes,
-                    (None, Some(device)) => {
-                        own.push(extents.len());
-                        extents.push(Extent { device, at, bytes: piece.bytes });
-                    }
-                    (None, None) => {}
-                }
-            }
-        }
-        extents
+    /// Each member's part of whole units, in extents that are contiguous on it.
+    fn extents(&self, range: &Range<u64>) -> Vec<Extent<M>> {
+        let extent = |(slot, part): (Slot, Range<u64>)| {
+            let device = self.core.device(slot)?;
+            Some(Extent { device, at: ComponentByte(part.start), bytes: part.end - part.start })
+        };
+        self.core.personality().extents(range).into_iter().filter_map(extent).collect()
     }
 
     /// Discards on a level without redundancy: every member that supports it discards its part.
-    async fn discard_alone(&self, mapping: &Mapping, at: u64, bytes: u64) -> Result<(), ArrayError> {
+    async fn discard_alone(&self, at: u64, bytes: u64) -> Result<(), ArrayError> {
         let unit = self.core.info.block_bytes;
         let (start, end) = (at.next_multiple_of(unit), (at + bytes) / unit * unit);
         let batches = (start..end).step_by(BATCH_BYTES as usize);
         for range in batches.map(|start| start..(start + BATCH_BYTES).min(end)) {
             let _lock = self.core.locks.exclusive(range.clone()).await;
             self.core.check_not_failed()?;
-            let extents = self.extents_of_pieces(mapping, &range);
+            let extents = self.extents(&range);
             let able = extents.iter().filter(|extent| extent.device.member.limits().discards);
             for result in join_all(able.map(|extent| extent.device.discard(extent.at, extent.bytes))).await {
                 match result {
@@ -233,14 +191,7 @@ impl<M: Member> Extent<M> {
                 done => return done,
             }
         }
-        match device.write_zeroes(*at, *bytes).await {
-            Err(error) if error.kind == MemberErrorKind::Unsupported => {}
-            done => return done,
-        }
-        for start in (0..*bytes).step_by(zeros.len()) {
-            let length = (bytes - start).min(zeros.len() as u64) as usize;
-            device.write_one(ComponentByte(at.0 + start), zeros.slice(0..length), Why::Data).await?;
-        }
-        Ok(())
+        let write = async |start, zeros| device.write_one(ComponentByte(at.0 + start), zeros, Why::Data).await;
+        zero_or_write(device.write_zeroes(*at, *bytes), *bytes, || zeros.clone(), write).await
     }
 }

@@ -12,65 +12,16 @@ use crate::base::join::join_all;
 use crate::core::authority::Authority;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::device::{Device, DeviceState, Failures};
-use crate::metadata::Metadata;
-use crate::metadata::bitmap::WriteMark;
+use crate::metadata::record::{ROUNDS_TO_EJECT, ROUNDS_TO_EJECT_ABSENT, SharedFields};
+use crate::metadata::state::Metadata;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
 use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
-use format::superblock::{BitmapPlace, DeviceRole, Resync, Superblock, Timestamp};
+use format::superblock::{DeviceRole, Resync, Superblock, Timestamp};
 use format::units::{Sectors, Slot};
-use std::ops::Range;
 use std::rc::Rc;
-
-/// What the superblocks say or are about to say of the array, and how far they are from saying it.
-pub(crate) struct Record {
-    pub(crate) events: u64,
-    /// The events at assembly.
-    pub(crate) events_found: u64,
-    /// Whether the members are to be marked dirty. [`Self::rounds_pending`] tells whether they already are.
-    pub(crate) dirty: bool,
-    /// How far the array agrees, for the superblocks of a clean stop.
-    pub(crate) resync: Resync,
-    /// The roles of the devices, by device number.
-    pub(crate) roles: Vec<DeviceRole>,
-    /// Rounds of superblocks that are still to be written, each with the next events. At zero, the superblocks on
-    /// stable storage match this record.
-    pub(crate) rounds_pending: u32,
-    /// What the newest superblocks say, while other members are still one event behind them.
-    pub(crate) lagging: Option<SharedFields>,
-    /// What assembly read may still be in volatile caches only. It is flushed before anything is written that builds
-    /// on it: a power failure could otherwise leave a member further behind than is accepted.
-    pub(crate) is_flush_pending: bool,
-    /// The array was assembled by force, and its superblocks do not show that yet. As they are, the next assembly
-    /// would refuse the array.
-    pub(crate) is_force_pending: bool,
-}
-
-/// What the superblocks with the same events say.
-pub(crate) struct SharedFields {
-    pub(crate) resync: Resync,
-    pub(crate) roles: Vec<DeviceRole>,
-    pub(crate) bitmap: Option<BitmapPlace>,
-}
-
-impl Record {
-    /// Sets the role of a device number. Numbers that were never listed are spares.
-    pub(crate) fn set_role(&mut self, number: usize, role: DeviceRole) {
-        if self.roles.len() <= number {
-            self.roles.resize(number + 1, DeviceRole::Spare);
-        }
-        self.roles[number] = role;
-    }
-}
-
-/// Rounds after which an ejected member is rejected for good.
-pub(crate) const ROUNDS_TO_EJECT: u32 = 2;
-
-/// Rounds after which a device that was absent at assembly is rejected. An interrupted round may have written the
-/// next event to that device only.
-pub(crate) const ROUNDS_TO_EJECT_ABSENT: u32 = ROUNDS_TO_EJECT + 1;
 
 impl<M: Member, C: Clock> Metadata<M, C> {
     /// Marks the array dirty on every member, before the first write.
@@ -80,80 +31,50 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         // Boxed: it runs seldom, and every write's future would have to hold it.
         Box::pin(async {
-            let guard = self.lock().await;
-            self.core.check_not_failed()?;
+            let change = self.begin().await?;
             if self.is_marked_dirty() {
                 return Ok(());
             }
-            self.record.borrow_mut().dirty = true;
+            self.record_mut(&change).dirty = true;
             if !mutant!("dirty-mark-untold") {
                 self.marked_dirty.raise();
             }
             if mutant!("dirty-mark-skipped") {
                 return Ok(());
             }
-            self.publish(&guard).await
+            self.publish(&change).await
         })
         .await
     }
 
     /// Whether the dirty mark, and everything else in the record, is on stable storage.
     fn is_marked_dirty(&self) -> bool {
-        let record = self.record.borrow();
+        let record = self.record();
         record.dirty && record.rounds_pending == 0
-    }
-
-    /// Called after data was written or flushed without members that have left. The superblocks must say that those
-    /// have left; after a power failure they would otherwise count as current.
-    pub(crate) async fn record_departed(&self) -> Result<(), ArrayError> {
-        if self.core.context.is_successor_lost.get() {
-            let guard = self.lock().await;
-            self.eject(&guard, self.core.failed_successors()).await?;
-        }
-        // This flush covers data that an earlier user left unflushed. Members that are absent now do not get that
-        // data.
-        let absent_pending = || {
-            let record = self.record.borrow();
-            record.rounds_pending > 0 && record.resync != Resync::Clean
-        };
-        if self.record.borrow().dirty {
-            return self.mark_dirty().await;
-        }
-        if !self.core.is_redundant() || !absent_pending() || mutant!("flush-without-absent") {
-            return Ok(());
-        }
-        Box::pin(async {
-            let guard = self.lock().await;
-            self.core.check_not_failed()?;
-            if absent_pending() { self.publish(&guard).await } else { Ok(()) }
-        })
-        .await
     }
 
     /// Records an assembly by force in the superblocks, whether or not the array is written to. md does the same when
     /// it starts such an array.
     pub(crate) async fn record_forced(&self) -> Result<(), ArrayError> {
-        let is_pending = || self.record.borrow().is_force_pending;
+        let is_pending = || self.record().is_force_pending;
         if !is_pending() {
             return Ok(());
         }
-        let guard = self.lock().await;
-        self.core.check_not_failed()?;
-        if is_pending() { self.publish(&guard).await } else { Ok(()) }
+        let change = self.begin().await?;
+        if is_pending() { self.publish(&change).await } else { Ok(()) }
     }
 
     /// Records the end of a resync: copies and parity agree.
     pub(crate) async fn record_agreement(&self) -> Result<(), ArrayError> {
         self.flush_devices().await?;
-        let guard = self.lock().await;
-        self.core.check_not_failed()?;
+        let change = self.begin().await?;
         self.core.health.agreed.set(true);
         self.core.roster.slots.borrow().iter().flatten().for_each(|device| device.state.forget_force());
-        self.record.borrow_mut().resync = Resync::Clean;
+        self.record_mut(&change).resync = Resync::Clean;
         if let Some(intent) = self.intent() {
             intent.clear_needed();
         }
-        self.publish(&guard).await
+        self.publish(&change).await
     }
 
     /// Marks the array clean, unless it was written to since. `at_rest` is asked after the flush whether there were
@@ -163,60 +84,26 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if !mutant!("clean-without-flush") {
             self.flush_devices().await?;
         }
-        let guard = self.lock().await;
-        self.core.check_not_failed()?;
-        if self.core.owes_any() && self.record.borrow().dirty && !mutant!("clean-while-owing") {
+        let change = self.begin().await?;
+        if self.core.owes_any() && self.record().dirty && !mutant!("clean-while-owing") {
             return Err(self.core.no_room());
         }
-        if !self.record.borrow().dirty || !at_rest() {
+        if !self.record().dirty || !at_rest() {
             return Ok(());
         }
         if agreed_below > 0 && !self.core.health.agreed.get() {
-            self.record.borrow_mut().resync = self.core.resync_offset(agreed_below);
+            self.record_mut(&change).resync = self.core.resync_offset(agreed_below);
         }
         // From here on, a new write waits for the lock and marks the array dirty again.
-        self.record.borrow_mut().dirty = false;
-        self.publish(&guard).await
-    }
-
-    /// Flushes every device and ejects those that fail.
-    pub(crate) async fn flush_devices(&self) -> Result<(), ArrayError> {
-        let devices = self.core.devices();
-        let flushes = join_all(devices.iter().map(|device| device.flush(Why::Data))).await;
-        let failed = devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?)));
-        self.record_failures(failed.collect()).await?;
-        self.core.check_not_failed()
-    }
-
-    /// Records a member's failed write. What the member lacks becomes a bad block, or the member is ejected; the
-    /// superblocks say so before this returns. A member without room for data has not failed: it owes the data
-    /// ([`crate::control::owed`]).
-    ///
-    /// # Errors
-    /// `NoSpace`, with nothing recorded, when the member had no room. `Io` when the array cannot do without the
-    /// member: then the array takes no more writes, and its superblocks stay as they are, dirty.
-    pub(crate) async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
-        if self.core.is_redundant() && self.core.is_out_of_room(device, error) {
-            return Err(ArrayError::new(ArrayErrorKind::NoSpace, format!("{}: no room: {error}", device.name)));
-        }
-        let guard = self.lock().await;
-        if let Some(range) = self.core.data_of(device, error).filter(|_| device.state.get() == DeviceState::InSync) {
-            self.core.check_not_failed()?;
-            if !self.core.others_can_supply(device, &range) {
-                return Err(self.core.fail_without(device, error));
-            }
-            if self.core.add_bad_blocks(&guard, device, &range, error) {
-                return self.publish(&guard).await;
-            }
-        }
-        self.eject(&guard, vec![(device.clone(), error.clone())]).await
+        self.record_mut(&change).dirty = false;
+        self.publish(&change).await
     }
 
     /// Ejects members that failed. The other members' superblocks say so before this returns.
     pub(crate) async fn eject(&self, guard: &MetadataGuard<'_>, failures: Failures<M>) -> Result<(), ArrayError> {
         self.take_out_all(guard, failures)?;
         self.core.check_not_failed()?;
-        if self.record.borrow().rounds_pending > 0 && !mutant!("answered-before-recorded") {
+        if self.record().rounds_pending > 0 && !mutant!("answered-before-recorded") {
             self.publish(guard).await
         } else {
             Ok(())
@@ -255,11 +142,11 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         Ok(())
     }
 
-    fn set_faulty(&self, _guard: &MetadataGuard<'_>, device: &Rc<Device<M>>) {
+    fn set_faulty(&self, guard: &MetadataGuard<'_>, device: &Rc<Device<M>>) {
         device.eject();
         self.core.listener().inspect(|listener| listener.slots_changed());
-        self.drop_successor(device);
-        let mut slots = self.core.roster.slots.borrow_mut();
+        self.drop_successor(guard, device);
+        let mut slots = self.core.roster.slots.borrow_mut(guard);
         if let Some(slot) = slots.iter_mut().find(|slot| slot.as_ref().is_some_and(|d| Rc::ptr_eq(d, device))) {
             // The successor takes the slot, with what it has recovered so far.
             *slot = device.replacement.take_successor();
@@ -270,21 +157,20 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             // A successor that failed a write does not take the slot.
             if let Some(successor) = slot.take_if(|successor| successor.replacement.has_failed()) {
                 successor.retire();
-                self.record
-                    .borrow_mut()
+                self.record_mut(guard)
                     .set_role(successor.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
-                self.core.roster.others.borrow_mut().push(successor);
+                self.core.roster.others.borrow_mut(guard).push(successor);
             }
             if let Some(successor) = &*slot {
                 let reason = format!("takes over from {}", device.name);
                 self.core.report_change(successor, None, ChangeKind::Recovering, Some(&reason));
             }
-            self.core.roster.others.borrow_mut().push(device.clone());
+            self.core.roster.others.borrow_mut(guard).push(device.clone());
         }
         drop(slots);
         self.core.update_whole();
         let number = usize::from(device.superblock.borrow().device_number.0);
-        let mut record = self.record.borrow_mut();
+        let mut record = self.record_mut(guard);
         if let Some(role) = record.roles.get_mut(number) {
             *role = DeviceRole::Faulty;
         }
@@ -299,7 +185,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             return Ok(());
         }
         let pending = {
-            let mut record = self.record.borrow_mut();
+            let mut record = self.record_mut(guard);
             let least = record.events_found + u64::from(ROUNDS_TO_EJECT_ABSENT - 1);
             record.rounds_pending = record.rounds_pending.max(least.saturating_sub(record.events) as u32);
             record.rounds_pending
@@ -316,23 +202,51 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.core.to_the_end(self.write_rounds(guard)).await
     }
 
-    /// Writes rounds until none is pending. If a member has no room for the bitmap, neither the bitmap nor the
-    /// superblocks are written, and the rounds stay pending.
+    /// Writes rounds until none is pending. If a member has no room for the bitmap or its superblock, the rounds stay
+    /// pending, and [`Self::retry_rounds`] writes them later. Such a member is not ejected.
     async fn write_rounds(&self, guard: &MetadataGuard<'_>) -> Result<(), ArrayError> {
         {
-            let mut record = self.record.borrow_mut();
+            let mut record = self.record_mut(guard);
             record.rounds_pending = record.rounds_pending.max(1);
         }
-        while self.record.borrow().rounds_pending > 0 {
-            self.take_out_all(guard, self.core.failed_successors())?;
+        while self.record().rounds_pending > 0 {
+            self.take_out_all(guard, self.core.failed_successors(guard))?;
             let failures = self.write_round(guard).await?;
             if failures.is_empty() {
-                self.record.borrow_mut().rounds_pending -= 1;
+                self.record_mut(guard).rounds_pending -= 1;
             }
-            self.take_out_all(guard, failures)?;
+            let (without_room, failed): (Failures<M>, Failures<M>) = failures.into_iter().partition(lacks_room);
+            self.take_out_all(guard, failed)?;
+            if let Some((device, error)) = without_room.first() {
+                return Err(self.note_without_room(guard, device, error));
+            }
         }
-        self.record.borrow_mut().is_force_pending = false;
+        let mut record = self.record_mut(guard);
+        (record.is_force_pending, record.is_out_of_room) = (false, false);
         Ok(())
+    }
+
+    fn note_without_room(&self, guard: &MetadataGuard<'_>, device: &Device<M>, error: &MemberError) -> ArrayError {
+        let reason = format!("{}: no room for its superblock: {error}", device.name);
+        if !std::mem::replace(&mut self.record_mut(guard).is_out_of_room, true) {
+            tracing::warn!("{reason}; until there is room, the array takes no writes that change superblocks");
+            self.core.context.owed_changed.raise();
+        }
+        ArrayError::new(ArrayErrorKind::NoSpace, reason)
+    }
+
+    /// Whether rounds are pending because a member has no room for its superblock.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.record().is_out_of_room
+    }
+
+    /// Writes the rounds for which a member had no room.
+    pub(crate) async fn retry_rounds(&self) -> Result<(), ArrayError> {
+        if !self.lacks_room() {
+            return Ok(());
+        }
+        let change = self.begin().await?;
+        if self.lacks_room() { self.publish(&change).await } else { Ok(()) }
     }
 
     /// Writes one round: bitmap headers, then superblocks in this order.
@@ -353,12 +267,12 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if !failures.is_empty() {
             return Ok(failures);
         }
-        let events = self.record.borrow().events + u64::from(!mutant!("events-not-bumped"));
+        let events = self.record().events + u64::from(!mutant!("events-not-bumped"));
         let failures = Self::refuse_without_room(self.write_bitmap_header(guard, events).await)?;
         if !failures.is_empty() {
             return Ok(failures);
         }
-        self.record.borrow_mut().events = events;
+        self.record_mut(guard).events = events;
         let staying = self.core.devices().into_iter().filter(|device| !device.replacement.is_leaving());
         let (changed, others): (Vec<_>, Vec<_>) =
             staying.partition(|device| device.is_superblock_stale() && !mutant!("newcomer-told-last"));
@@ -378,17 +292,23 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             let failures = self.write_superblocks(guard, devices).await;
             if !failures.is_empty() {
                 // The next round is then one event ahead of what the other members have.
-                self.record.borrow_mut().events = events - 1;
+                self.record_mut(guard).events = events - 1;
                 return Ok(failures);
             }
         }
         let mut failures = self.write_superblocks(guard, rest).await;
         failures.extend(self.write_superblocks(guard, last).await);
+        let without_room = failures.iter().find(|failure| lacks_room(failure));
+        if let Some((device, _)) = without_room.filter(|_| !mutant!("round-without-room-passed")) {
+            // It gets this round before any later one, or it would be two events behind the others.
+            let Superblock { resync, roles, bitmap, .. } = self.superblock_of(device);
+            self.record_mut(guard).lagging = Some(SharedFields { resync, roles, bitmap });
+        }
         Ok(failures)
     }
 
     async fn write_superblocks(&self, _guard: &MetadataGuard<'_>, devices: Vec<Rc<Device<M>>>) -> Failures<M> {
-        let writes = devices.iter().map(|device| device.write_superblock(self.superblock_of(device), &self.core.pool));
+        let writes = devices.iter().map(|device| self.write_superblock(device, self.superblock_of(device)));
         let results = join_all(writes).await;
         let outcome = |(device, result): (Rc<Device<M>>, Result<(), MemberError>)| match result {
             Ok(()) => {
@@ -400,22 +320,35 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         devices.into_iter().zip(results).filter_map(outcome).collect()
     }
 
+    /// Writes one superblock. A device without room keeps the events that its member has.
+    async fn write_superblock(&self, device: &Device<M>, superblock: Superblock) -> Result<(), MemberError> {
+        let before = device.superblock.borrow().events;
+        let result = device.write_superblock(superblock, &self.core.pool).await;
+        if result.as_ref().is_err_and(|error| error.kind == MemberErrorKind::NoSpace) {
+            device.superblock.borrow_mut().events = before;
+        }
+        result
+    }
+
     /// Flushes the superblocks and bits that assembly read: an earlier user may have been killed before it flushed
     /// them.
-    async fn flush_found(&self, _guard: &MetadataGuard<'_>) -> Failures<M> {
-        if !std::mem::take(&mut self.record.borrow_mut().is_flush_pending) {
+    async fn flush_found(&self, guard: &MetadataGuard<'_>) -> Failures<M> {
+        if !std::mem::take(&mut self.record_mut(guard).is_flush_pending) {
             return Vec::new();
         }
         let devices = self.core.devices();
         let flushes = join_all(devices.iter().map(|device| device.flush(Why::Superblock))).await;
-        devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?))).collect()
+        let failed = devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?)));
+        let failures: Failures<M> = failed.collect();
+        self.record_mut(guard).is_flush_pending = failures.iter().any(lacks_room);
+        failures
     }
 
     /// Brings members that an interrupted round left one event behind up to what the others say. Another interrupted
     /// round would otherwise leave them two events behind.
-    async fn catch_up(&self, _guard: &MetadataGuard<'_>) -> Failures<M> {
-        let events = self.record.borrow().events;
-        let Some(shared) = self.record.borrow_mut().lagging.take() else { return Vec::new() };
+    async fn catch_up(&self, guard: &MetadataGuard<'_>) -> Failures<M> {
+        let events = self.record().events;
+        let Some(shared) = self.record_mut(guard).lagging.take() else { return Vec::new() };
         let is_behind = |device: &Rc<Device<M>>| {
             let own = device.superblock.borrow();
             // A spare that was becoming active must not be listed as active before it records how far it has
@@ -435,18 +368,23 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         };
         let writes = devices.iter().map(async |device| {
             let bitmap = device.superblock.borrow().bitmap;
-            let result = device.write_superblock(level(device), &self.core.pool).await;
+            let result = self.write_superblock(device, level(device)).await;
             // A bitmap that is being added or removed right now is published with the next events.
             device.superblock.borrow_mut().bitmap = bitmap;
             result
         });
         let results = join_all(writes).await;
-        devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?))).collect()
+        let failed = devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?)));
+        let failures: Failures<M> = failed.collect();
+        if failures.iter().any(lacks_room) {
+            self.record_mut(guard).lagging = Some(shared);
+        }
+        failures
     }
 
     /// The superblock that a device is to have with the record as it is now.
     fn superblock_of(&self, device: &Device<M>) -> Superblock {
-        let record = self.record.borrow();
+        let record = self.record();
         let mut superblock = device.superblock.borrow().clone();
         superblock.events = record.events;
         superblock.resync = match record.dirty {
@@ -464,6 +402,11 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 }
 
+/// Whether a device could not be written for want of room, as on a full file system that writes nothing in place.
+fn lacks_room<M>((_, error): &(Rc<Device<M>>, MemberError)) -> bool {
+    error.kind == MemberErrorKind::NoSpace && !mutant!("superblock-room-is-a-failure")
+}
+
 impl<M: Member, C: Clock> Metadata<M, C> {
     /// [`crate::Array::fail`].
     pub(crate) async fn fail(&self, member: &str) -> Result<(), Refusal> {
@@ -471,9 +414,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             return Err(Refusal::new("the array is read-only"));
         }
         let device = self.core.find(member)?;
-        let _inside = self.core.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))?;
-        let guard = self.lock().await;
-        self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
+        let inside = self.core.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let change = self.entered(inside).begin().await.map_err(|error| Refusal::new(error.reason))?;
         if device.state.get() == DeviceState::Faulty {
             return Ok(());
         }
@@ -483,9 +425,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                 .advice("`mdspace status` shows which members are left, and whether a resync must end first"));
         }
         let slot = self.core.slot_of_device(&device);
-        self.set_faulty(&guard, &device);
+        self.set_faulty(&change, &device);
         self.core.report_change(&device, slot, ChangeKind::Left, Some("marked faulty by request"));
-        self.publish(&guard).await.map_err(|error| error.refusal().of(&device.name))
+        self.publish(&change).await.map_err(|error| error.refusal().of(&device.name))
     }
 
     /// [`crate::Array::remove`].
@@ -495,7 +437,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if device.is_active() {
             return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));
         }
-        self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
+        self.core.roster.others.borrow_mut(&guard).retain(|other| !Rc::ptr_eq(other, &device));
         self.core.report_change(&device, None, ChangeKind::Removed, None);
         if device.state.get() != DeviceState::Spare
             || self.core.info.read_only
@@ -504,24 +446,22 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         {
             return Ok(());
         }
-        self.record.borrow_mut().rounds_pending = ROUNDS_TO_EJECT;
+        self.record_mut(&guard).rounds_pending = ROUNDS_TO_EJECT;
         self.publish(&guard).await.map_err(|error| error.refusal().of(&device.name))
     }
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
     /// Drops the successor of a member, if `device` is one. The member keeps its slot.
-    pub(crate) fn drop_successor(&self, device: &Rc<Device<M>>) {
+    fn drop_successor(&self, guard: &MetadataGuard<'_>, device: &Rc<Device<M>>) {
         let slots = self.core.roster.slots.borrow();
         let is_its = |old: &&Rc<Device<M>>| old.successor().is_some_and(|successor| Rc::ptr_eq(&successor, device));
         let place = slots.iter().zip(0..).find_map(|(old, slot)| Some((old.as_ref().filter(is_its)?, slot)));
         let Some((old, slot)) = place else { return };
         old.replacement.drop_successor();
         device.leave_member();
-        self.record
-            .borrow_mut()
-            .set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Active(Slot(slot)));
-        self.core.roster.others.borrow_mut().push(device.clone());
+        self.record_mut(guard).set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Active(Slot(slot)));
+        self.core.roster.others.borrow_mut(guard).push(device.clone());
     }
 
     /// Separates failures for want of room from others. If a member only lacks room for the bitmap, the request fails
@@ -534,41 +474,5 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             }
             _ => Ok(failures),
         }
-    }
-
-    /// Records each of these failures. Returns the gravest error: `NoSpace` only if there is no other.
-    pub(crate) async fn record_failures(&self, failures: Failures<M>) -> Result<(), ArrayError> {
-        let mut outcome = Ok(());
-        for (device, error) in failures {
-            match Box::pin(self.record_failure(&device, &error)).await {
-                Err(error) if outcome.is_ok() || error.kind != ArrayErrorKind::NoSpace => outcome = Err(error),
-                _ => {}
-            }
-        }
-        outcome
-    }
-}
-
-impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
-    type Mark = WriteMark<M>;
-
-    async fn mark_write(&self, range: &Range<u64>) -> Result<WriteMark<M>, ArrayError> {
-        Self::mark_write(self, range).await
-    }
-
-    async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
-        Self::record_failure(self, device, error).await
-    }
-
-    async fn record_failures(&self, failures: Failures<M>) -> Result<(), ArrayError> {
-        Self::record_failures(self, failures).await
-    }
-
-    async fn record_departed(&self) -> Result<(), ArrayError> {
-        Self::record_departed(self).await
-    }
-
-    async fn flush_devices(&self) -> Result<(), ArrayError> {
-        Self::flush_devices(self).await
     }
 }

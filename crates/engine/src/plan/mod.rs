@@ -3,6 +3,7 @@
 //! Pure functions over values. Imports nothing but `format` and `parity`.
 
 pub mod diagnose;
+pub(crate) mod equations;
 pub mod planner;
 
 /// The unit of read repair: md's page.

@@ -1,9 +1,10 @@
-//! Reads and writes of a few bytes of a member, by transfers of whole logical blocks.
+//! Reads and writes of a few bytes of a member, by transfers of whole logical blocks; and zeros, by the member's own
+//! operation or by writing.
 //!
-//! For metadata only; array data never passes here.
+//! No other data of the array passes here.
 
-use crate::base::buffer::Pool;
-use crate::seam::member::{Member, MemberError};
+use crate::base::buffer::{Block, Pool};
+use crate::seam::member::{Member, MemberError, MemberErrorKind};
 use format::units::MemberByte;
 
 /// Writes `bytes` at `at` by read-modify-write, which preserves the rest of their logical blocks.
@@ -39,4 +40,24 @@ pub(crate) async fn read_bytes<M: Member>(
     result.map_err(|error| error.to_string())?;
     let skip = (at.0 - start) as usize;
     Ok(buffer[skip..skip + bytes as usize].to_vec())
+}
+
+/// Zeroes `bytes` by the member's own `operation`. A member without it is written `zeros`, as often as it takes: `write`
+/// gets the offset of each part.
+pub(crate) async fn zero_or_write(
+    operation: impl Future<Output = Result<(), MemberError>>,
+    bytes: u64,
+    zeros: impl FnOnce() -> Block,
+    write: impl AsyncFn(u64, Block) -> Result<(), MemberError>,
+) -> Result<(), MemberError> {
+    match operation.await {
+        Err(error) if error.kind == MemberErrorKind::Unsupported => {}
+        done => return done,
+    }
+    let zeros = zeros();
+    for start in (0..bytes).step_by(zeros.len()) {
+        let length = (bytes - start).min(zeros.len() as u64) as usize;
+        write(start, zeros.slice(0..length)).await?;
+    }
+    Ok(())
 }

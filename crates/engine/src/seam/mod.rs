@@ -4,6 +4,7 @@
 
 pub(crate) mod bytes;
 pub mod clock;
+pub(crate) mod durability;
 pub(crate) mod error;
 pub mod member;
 pub mod observe;

@@ -31,6 +31,7 @@ use smallvec::SmallVec;
 pub use layout::{default_layout, parse_layout};
 pub use mapping::Mapping;
 pub use parity::{Parity, Stripe};
+pub use sync::SyncSpace;
 
 use crate::defect::Defect;
 use crate::units::{ArrayByte, ComponentByte, SECTOR_BYTES, Slot};
@@ -52,6 +53,55 @@ pub enum Level {
     Raid6,
     /// 10
     Raid10,
+}
+
+/// How a level survives the loss of members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Redundancy {
+    /// It does not: linear and 0.
+    None,
+    /// By copies: 1 and 10.
+    Copies,
+    /// By parity: 4, 5 and 6.
+    Parity,
+}
+
+impl Level {
+    /// How the level survives the loss of members.
+    pub fn redundancy(self) -> Redundancy {
+        match self {
+            Self::Linear | Self::Raid0 => Redundancy::None,
+            Self::Raid1 | Self::Raid10 => Redundancy::Copies,
+            Self::Raid4 | Self::Raid5 | Self::Raid6 => Redundancy::Parity,
+        }
+    }
+
+    /// Whether the level survives the loss of any member. Levels that do not have nothing to resync, and md never marks
+    /// them dirty.
+    pub fn is_redundant(self) -> bool {
+        self.redundancy() != Redundancy::None
+    }
+
+    /// Whether every member holds the same number of bytes, the superblock's `size`. The others use all of each member.
+    pub fn has_component(self) -> bool {
+        match self {
+            Self::Linear | Self::Raid0 => false,
+            Self::Raid1 | Self::Raid4 | Self::Raid5 | Self::Raid6 | Self::Raid10 => true,
+        }
+    }
+
+    /// Whether the level cuts data into chunks. In linear a chunk is a rounding, and is optional.
+    pub fn has_chunks(self) -> bool {
+        match self {
+            Self::Linear | Self::Raid1 => false,
+            Self::Raid0 | Self::Raid4 | Self::Raid5 | Self::Raid6 | Self::Raid10 => true,
+        }
+    }
+
+    /// Whether the level has parity.
+    pub fn has_parity(self) -> bool {
+        self.redundancy() == Redundancy::Parity
+    }
 }
 
 /// An array's shape, from a superblock or from the user at creation. Unchecked: hostile values are allowed here, and
@@ -101,6 +151,34 @@ pub enum Role {
     Q,
 }
 
+impl Role {
+    /// The parities, in the order of md's levels: a level with one has the first.
+    pub const PARITIES: [Role; 2] = [Role::P, Role::Q];
+
+    /// Whether it is a parity.
+    #[inline]
+    pub fn is_parity(self) -> bool {
+        match self {
+            Self::Data(_) => false,
+            Self::P | Self::Q => true,
+        }
+    }
+
+    /// The first `count` parities.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[inline]
+    pub fn parities(count: u16) -> impl Iterator<Item = Role> + Clone {
+        Self::PARITIES[..usize::from(count)].iter().copied()
+    }
+
+    /// All roles of a stripe: its `data` chunks in order, then its `parities`.
+    pub fn all(data: u16, parities: u16) -> impl Iterator<Item = Role> + Clone {
+        (0..data).map(Role::Data).chain(Self::parities(parities))
+    }
+}
+
 /// A checked geometry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Geometry {
@@ -118,9 +196,9 @@ impl Geometry {
     /// size for the level, or not smaller than 2 GiB; too few or too many slots; an unknown layout; RAID-0 of unequal
     /// members without a layout; members without room for a chunk; more than 2^63 - 1 bytes.
     pub fn new(shape: &Shape) -> Result<Self, Defect> {
-        match shape.level {
-            Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid10 => Mapping::new(shape).map(Self::Mapping),
-            Level::Raid4 | Level::Raid5 | Level::Raid6 => Parity::new(shape).map(Self::Parity),
+        match shape.level.redundancy() {
+            Redundancy::None | Redundancy::Copies => Mapping::new(shape).map(Self::Mapping),
+            Redundancy::Parity => Parity::new(shape).map(Self::Parity),
         }
     }
 
@@ -145,6 +223,24 @@ impl Geometry {
         match self {
             Self::Mapping(mapping) => mapping.level(),
             Self::Parity(parity) => parity.level(),
+        }
+    }
+
+    /// Bytes in a chunk; 0 where the level has none: linear, 0 and 1.
+    pub fn chunk_bytes(&self) -> u64 {
+        match self {
+            Self::Mapping(mapping) => mapping.chunk_bytes(),
+            Self::Parity(parity) => parity.chunk_bytes(),
+        }
+    }
+
+    /// Whether all data is available without the slots for which `missing` is true.
+    pub fn survives(&self, missing: &dyn Fn(Slot) -> bool) -> bool {
+        match self {
+            Self::Mapping(mapping) => mapping.survives(missing),
+            Self::Parity(parity) => {
+                parity.survives((0..parity.slots()).filter(|&slot| missing(Slot(slot))).count() as u16)
+            }
         }
     }
 

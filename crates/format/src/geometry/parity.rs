@@ -24,6 +24,7 @@ use super::divisor::Divisor;
 use super::{Level, Role, Shape, check_array, check_chunk_of_pages, check_component, check_slots, unknown_layout};
 use crate::defect::Defect;
 use crate::units::{ArrayByte, ComponentByte, Slot};
+use std::ops::Range;
 
 /// The position of P.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,12 +157,16 @@ pub struct Parity {
 impl Parity {
     /// Checks a shape of one of these levels.
     pub(super) fn new(shape: &Shape) -> Result<Self, Defect> {
-        let (parities, layout) = match shape.level {
+        let layout = match shape.level {
             // md puts P last, whatever the layout field.
-            Level::Raid4 => (1, &RAID5_LAYOUTS[5]),
-            Level::Raid5 => (1, find_layout(&RAID5_LAYOUTS, shape.layout, "0 to 5")?),
-            _ => (2, find_layout(&RAID6_LAYOUTS, shape.layout, "0 to 5, 8 to 10, 16 to 20")?),
+            Level::Raid4 => &RAID5_LAYOUTS[5],
+            Level::Raid5 => find_layout(&RAID5_LAYOUTS, shape.layout, "0 to 5")?,
+            Level::Raid6 => find_layout(&RAID6_LAYOUTS, shape.layout, "0 to 5, 8 to 10, 16 to 20")?,
+            Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid10 => {
+                unreachable!("{:?} has no parity", shape.level)
+            }
         };
+        let parities = parities(layout.q);
         check_slots(shape.slots, 2 * parities)?;
         if layout.q.is_some() {
             let most = if layout.syndrome == Syndrome::Ddf { EXPONENTS } else { EXPONENTS + 2 };
@@ -239,6 +244,34 @@ impl Parity {
         u64::from(self.data_chunks()) << self.chunk_shift
     }
 
+    /// Its parities.
+    #[inline]
+    pub fn parity_roles(&self) -> impl Iterator<Item = Role> + Clone + use<> {
+        Role::parities(self.parities)
+    }
+
+    /// The roles of a stripe: data in order, then the parities.
+    pub fn roles(&self) -> impl Iterator<Item = Role> + Clone + use<> {
+        Role::all(self.data_chunks(), self.parities)
+    }
+
+    /// The stripes that a range of component bytes touches.
+    pub fn stripes_at(&self, component: &Range<u64>) -> Range<u64> {
+        component.start >> self.chunk_shift..component.end.div_ceil(self.chunk_bytes())
+    }
+
+    /// The parts of a range of component bytes, each within one stripe.
+    pub fn parts(&self, component: &Range<u64>) -> impl Iterator<Item = (Stripe, Range<u64>)> + '_ {
+        let (start, end, chunk) = (component.start, component.end, self.chunk_bytes());
+        self.stripes_at(component)
+            .map(move |number| (self.stripe(number), start.max(number * chunk)..end.min((number + 1) * chunk)))
+    }
+
+    /// The stripes that a range of array bytes touches.
+    pub fn stripes_of(&self, array: &Range<u64>) -> Range<u64> {
+        array.start / self.stripe_bytes()..array.end.div_ceil(self.stripe_bytes())
+    }
+
     /// Whether the data survives this many missing slots.
     pub fn survives(&self, missing: u16) -> bool {
         missing <= self.parities
@@ -294,6 +327,12 @@ impl Parity {
             syndrome: self.layout.syndrome,
         }
     }
+}
+
+/// How many parities a level has, by the position of its Q.
+#[inline]
+fn parities<T>(q: Option<T>) -> u16 {
+    1 + u16::from(q.is_some())
 }
 
 fn find_layout(layouts: &'static [Layout], number: u32, acceptable: &str) -> Result<&'static Layout, Defect> {
@@ -357,9 +396,32 @@ impl Stripe {
         }
     }
 
+    /// Its parities.
+    #[inline]
+    pub fn parity_roles(&self) -> impl Iterator<Item = Role> + Clone + use<> {
+        Role::parities(self.parities())
+    }
+
+    /// The slots of all its roles: data in order, then the parities.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        let roles = Role::all(self.data_chunks(), self.parities());
+        roles.map(|role| self.slot_of(role).expect("a role of this stripe"))
+    }
+
+    /// Its data chunks.
+    #[inline]
+    pub fn data_chunks(&self) -> u16 {
+        self.slots - self.parities()
+    }
+
+    #[inline]
+    fn parities(&self) -> u16 {
+        parities(self.q)
+    }
+
     #[inline]
     fn data_slot(&self, index: u16) -> u16 {
-        let parities = 1 + u16::from(self.q.is_some());
+        let parities = self.parities();
         assert!(index < self.slots - parities, "data chunk {index} of {}", self.slots - parities);
         match self.data {
             Data::Round { first, ring } => wrap(u32::from(first) + u32::from(index), ring),
@@ -389,6 +451,14 @@ impl Stripe {
         Role::Data(match self.data {
             Data::Round { first, ring } => wrap(u32::from(slot) + u32::from(ring - first), ring),
             Data::BySlot => slot - u16::from(slot > self.p) - self.q.map_or(0, |q| u16::from(slot > q)),
+        })
+    }
+
+    /// The exponents of 2 of the data chunks, in order. Without Q, which alone uses them, any distinct numbers.
+    pub fn exponents(&self) -> impl Iterator<Item = u8> + '_ {
+        (0..self.data_chunks()).map(|index| match self.q {
+            Some(_) => self.q_exponent(index),
+            None => index as u8,
         })
     }
 

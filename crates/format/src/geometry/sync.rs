@@ -5,11 +5,43 @@
 //!
 //! Facts: `drivers/md/md-bitmap.c` and `md_do_sync` in `drivers/md/md.c`; `resync_max_sectors` of each personality.
 
-use super::Geometry;
-use crate::units::Slot;
+use super::{Geometry, Level};
+use crate::units::{SECTOR_BYTES, Sectors, Slot};
 use std::ops::Range;
 
+/// What the positions of a resync and of a bitmap count. A recovery always counts component bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SyncSpace {
+    /// Component bytes, the same on every member.
+    Component,
+    /// Array bytes.
+    Array,
+}
+
+impl Level {
+    /// What positions count. In RAID-1 array and component coincide; linear and 0 have no resync.
+    pub fn sync_space(self) -> SyncSpace {
+        match self {
+            Self::Linear | Self::Raid0 | Self::Raid1 | Self::Raid4 | Self::Raid5 | Self::Raid6 => SyncSpace::Component,
+            Self::Raid10 => SyncSpace::Array,
+        }
+    }
+}
+
 impl Geometry {
+    /// What positions count.
+    pub fn sync_space(&self) -> SyncSpace {
+        self.level().sync_space()
+    }
+
+    /// What a bitmap covers on members with components of this size.
+    pub fn bitmap_covers(&self, component: Sectors) -> Sectors {
+        match self.sync_space() {
+            SyncSpace::Component => component,
+            SyncSpace::Array => Sectors(self.array_bytes() / SECTOR_BYTES),
+        }
+    }
+
     /// The size of that space in bytes.
     pub fn sync_bytes(&self) -> u64 {
         match self {
@@ -22,10 +54,21 @@ impl Geometry {
     pub fn sync_range(&self, range: &Range<u64>) -> Range<u64> {
         match self {
             Self::Parity(parity) => {
-                let (chunk, width) = (parity.chunk_bytes(), parity.stripe_bytes());
-                range.start / width * chunk..range.end.div_ceil(width) * chunk
+                let (stripes, chunk) = (parity.stripes_of(range), parity.chunk_bytes());
+                stripes.start * chunk..stripes.end * chunk
             }
             Self::Mapping(_) => range.clone(),
+        }
+    }
+
+    /// The array bytes that a range of positions covers: whole stripes for parity levels.
+    pub fn array_range(&self, positions: &Range<u64>) -> Range<u64> {
+        match self {
+            Self::Parity(parity) => {
+                let (stripes, width) = (parity.stripes_at(positions), parity.stripe_bytes());
+                stripes.start * width..stripes.end * width
+            }
+            Self::Mapping(_) => positions.clone(),
         }
     }
 
@@ -49,7 +92,7 @@ impl Geometry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::geometry::{Level, Shape};
+    use crate::geometry::Shape;
 
     const CHUNK: u64 = 64 << 10;
 
@@ -81,7 +124,9 @@ mod tests {
     fn a_write_touches_every_row_of_its_stripes_and_no_other() {
         let raid5 = geometry(Level::Raid5, 2, 4);
         for (range, rows) in [(0..1, 0..1), (3 * CHUNK - 1..3 * CHUNK + 1, 0..2), (3 * CHUNK..6 * CHUNK, 1..2)] {
-            assert_eq!(raid5.sync_range(&range), rows.start * CHUNK..rows.end * CHUNK, "{range:?}");
+            let positions = rows.start * CHUNK..rows.end * CHUNK;
+            assert_eq!(raid5.sync_range(&range), positions, "{range:?}");
+            assert_eq!(raid5.array_range(&positions), 3 * positions.start..3 * positions.end, "{range:?}");
         }
         assert_eq!(geometry(Level::Raid10, 0x102, 4).sync_range(&(7..9)), 7..9);
     }

@@ -92,7 +92,10 @@ impl Zones {
         }
         match shape.level {
             Level::Linear => Self::linear(shape),
-            _ => Self::raid0(shape),
+            Level::Raid0 => Self::raid0(shape),
+            Level::Raid1 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10 => {
+                unreachable!("{:?} has no zones", shape.level)
+            }
         }
     }
 

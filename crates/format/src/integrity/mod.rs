@@ -23,7 +23,6 @@ pub use open::Open;
 pub use page::{Binding, PAGE_ENTRIES, Page};
 
 use crate::Defect;
-use crate::geometry::Level;
 use crate::placement::component_unit;
 use crate::superblock::{Superblock, Version};
 use crate::units::{MemberByte, SECTOR_BYTES, Sectors};
@@ -92,7 +91,7 @@ pub const fn bytes_for(component_bytes: u64) -> u64 {
 
 /// Checks that the level and format of the array allow checksums.
 fn check_kind(superblock: &Superblock) -> Result<(), Defect> {
-    if matches!(superblock.level, Level::Linear | Level::Raid0) {
+    if !superblock.level.is_redundant() {
         // No field marks such an array dirty, so a write by the kernel could not be detected.
         return defect("superblock.level", "a level without redundancy has no checksums");
     }

@@ -6,7 +6,6 @@
 
 use super::{BitmapPlace, DeviceRole, PLACE_BYTES, Superblock, Version, v0, v1};
 use crate::Defect;
-use crate::geometry::Level;
 use crate::placement::{BAD_BLOCK_LOG_SECTORS, bitmap_space};
 use crate::units::{MemberByte, SECTOR_BYTES, Sectors};
 use std::ops::Range;
@@ -29,7 +28,7 @@ pub(super) fn from_superblock(super_offset: Sectors, sectors: i64) -> MemberByte
 
 /// Sectors of this member's data area that the array uses.
 pub(super) fn used_data(superblock: &Superblock) -> Sectors {
-    let whole_area = matches!(superblock.level, Level::Linear | Level::Raid0);
+    let whole_area = !superblock.level.has_component();
     if whole_area || superblock.own_role() == DeviceRole::Journal { superblock.data_size } else { superblock.component }
 }
 

@@ -20,23 +20,21 @@ impl Superblock {
     pub fn check_component_changes(&self) -> Result<(), Defect> {
         let defect = |field, reason: &str| Err(Defect::new(field, reason));
         let (far, is_offset) = (self.layout >> 8 & 0xff, self.layout >> 16 & 1 == 1);
-        match self.level {
-            Level::Linear | Level::Raid0 => {
-                defect("superblock.level", "this level has no component size: it uses all of each member")
-            }
-            Level::Raid10 if far > 1 && !is_offset => defect(
-                "superblock.layout",
-                "the position of far copies depends on the component size, so md does not change it",
-            ),
-            _ if self.version == Version::V0_90 => {
-                defect("superblock.minor_version", "the size of a 0.90 array cannot be changed")
-            }
-            _ if self.ppl.is_some() || self.journal => defect(
-                "superblock.feature_map",
-                "md cannot change the size of an array with a partial parity log or a journal",
-            ),
-            _ => Ok(()),
+        if !self.level.has_component() {
+            return defect("superblock.level", "this level has no component size: it uses all of each member");
         }
+        if self.level == Level::Raid10 && far > 1 && !is_offset {
+            let reason = "the position of far copies depends on the component size, so md does not change it";
+            return defect("superblock.layout", reason);
+        }
+        if self.version == Version::V0_90 {
+            return defect("superblock.minor_version", "the size of a 0.90 array cannot be changed");
+        }
+        if self.ppl.is_some() || self.journal {
+            let reason = "md cannot change the size of an array with a partial parity log or a journal";
+            return defect("superblock.feature_map", reason);
+        }
+        Ok(())
     }
 
     /// The same superblock, with a data area as long as a member of `member_bytes` allows. A superblock behind the data
@@ -102,7 +100,9 @@ impl Superblock {
                 defect("superblock.minor_version", "a 0.90 array cannot be grown")
             }
             Level::Raid1 => Ok(()),
-            _ => defect("superblock.level", "only RAID-1 can change its slots in place; other levels need a reshape"),
+            Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10 => {
+                defect("superblock.level", "only RAID-1 can change its slots in place; other levels need a reshape")
+            }
         }
     }
 

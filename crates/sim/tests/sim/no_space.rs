@@ -265,3 +265,89 @@ fn dirty_data_that_finds_no_space_is_readable_and_fails_the_flush() {
         scene.world.run(life, || false).expect("not stopped");
     }
 }
+
+/// Takes the space from whole members, as a full file system that writes nothing in place does.
+fn fill_up_wholly(members: &[SimMember], which: u64) {
+    for (_, member) in members.iter().enumerate().filter(|(index, _)| which & 1 << index != 0) {
+        member.faults().full.borrow_mut().push(0..u64::MAX);
+    }
+}
+
+#[test]
+fn no_member_is_failed_for_lack_of_space_for_its_superblock() {
+    let refused = std::cell::Cell::new(0);
+    for_each_case(async |scene, which, random| {
+        let (members, doubt) = (scene.create().await, Doubt::default());
+        let array = scene.serve(&members).await;
+        if random.once_in(2) {
+            write_about(scene, &array, &doubt, random, 1).await; // else the mark finds no room
+        }
+        if random.once_in(2) {
+            scene.pause().await; // else the array is not marked clean yet
+        }
+        fill_up_wholly(&members, which);
+        for _ in 0..3 {
+            refused.set(refused.get() + write_about(scene, &array, &doubt, random, 2).await);
+            check(scene, &array, &doubt, "at once").await;
+            scene.pause().await;
+        }
+        check_all_are_members(&array, &members);
+        if random.once_in(3) {
+            // Power is lost, or another member fails before there is room.
+            let left = |member: &SimMember| {
+                let contents = member.after_power_loss(&mut Random::new(which));
+                SimMember::new(member.name(), &scene.world, contents, scene.boundaries.clone())
+            };
+            let left: Vec<_> = members.iter().map(left).collect();
+            let again = scene.assemble(&left, false).await.expect("every member is there");
+            assert_eq!(usize::from(again.status().in_sync), members.len(), "{:?}: none is stale", scene.setup);
+            check(scene, &again, &doubt, "after the cut").await;
+        }
+        make_room(&members);
+        scene.pause().await;
+        scene.pause().await;
+        check_all_are_members(&array, &members);
+        assert_eq!(write_about(scene, &array, &doubt, random, 2).await, 0, "there is room");
+        array.stop().await.expect("there is room: it stops clean");
+        for missing in 0..members.len() {
+            let rest: Vec<_> = (0..members.len()).filter(|&n| n != missing).map(|n| members[n].clone()).collect();
+            let array = scene.assemble(&rest, false).await.expect("clean");
+            check(scene, &array, &doubt, "without each").await;
+        }
+    });
+    assert!(refused.get() > 100, "only {} writes found no room", refused.get());
+}
+
+#[test]
+fn a_member_that_is_failed_while_others_lack_space_is_recorded_once_there_is_space() {
+    for_each_case(async |scene, which, random| {
+        let (members, doubt) = (scene.create().await, Doubt::default());
+        let array = scene.serve(&members).await;
+        write_about(scene, &array, &doubt, random, 1).await;
+        fill_up_wholly(&members, which);
+        let lost = random.within(0..members.len() as u64) as usize;
+        let failed = array.fail(&members[lost].name()).await;
+        let others_lack_space = which & !(1 << lost) & ((1 << members.len()) - 1) != 0;
+        assert_eq!(failed.is_err(), others_lack_space, "{:?} {which}: {failed:?}", scene.setup);
+        if others_lack_space {
+            let refused = write_about(scene, &array, &doubt, random, 1).await;
+            assert_eq!(refused, 1, "{:?} {which}: no superblock says yet that the member left", scene.setup);
+        }
+        check(scene, &array, &doubt, "without another").await;
+        make_room(&members);
+        scene.pause().await;
+        scene.pause().await;
+        write_about(scene, &array, &doubt, random, 2).await;
+        let status = array.status();
+        assert_eq!((usize::from(status.in_sync), status.broken), (members.len() - 1, None), "{:?}", scene.setup);
+        array.stop().await.expect("there is room: it stops clean");
+        let again = scene.assemble(&members, false).await.expect("degraded");
+        assert_eq!(
+            usize::from(again.status().in_sync),
+            members.len() - 1,
+            "{:?}: the failed one is stale",
+            scene.setup
+        );
+        check(scene, &again, &doubt, "later").await;
+    });
+}

@@ -8,7 +8,7 @@ mod rounds;
 mod spares;
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, BitmapPolicy, Candidate, Clock, Durability, Pool, Refusal, SyncSpeed};
+use engine::{Array, AssembleOptions, BitmapPolicy, Candidate, Clock, Durability, Offer, Pool, Refusal, SyncSpeed};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
 use format::signature::HEAD_BYTES;

@@ -14,24 +14,21 @@
 
 use crate::base::buffer::Block;
 use crate::base::range_lock::RangeGuard;
-use crate::control::Control;
-use crate::control::sweep::Tally;
+use crate::control::state::Control;
 use crate::control::sweep::findings::{ArrayPart, Finding, FindingVerdict, Findings, MemberPart, Outcome, ScrubAction};
-use crate::control::sweep::repair::Fix;
+use crate::control::sweep::purpose::Tally;
+use crate::control::sweep::rows::{ComparedRow, Comparison, SuspectRow};
 use crate::control::sweep::scrub::COPIES_UNIT_BYTES;
-use crate::data::rebuild::{by_stripe, exponents, roles, slot_of};
 use crate::data::runs::{OnReadError, Run, Runs, merged};
+use crate::plan::ROW_BYTES;
 use crate::plan::diagnose::{BlockEvidence, Indices, StripeRow, Verdict, judge_copies, truth};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
-use format::geometry::{Geometry, Mapping, Parity, Role, Stripe};
+use format::geometry::{Mapping, Parity, Role, Stripe};
 use format::units::{ArrayByte, ComponentByte, SECTOR_BYTES, Slot};
 use smallvec::SmallVec;
 use std::ops::Range;
-
-/// Bytes of each member that are judged at a time.
-pub(super) const ROW_BYTES: u64 = 4096;
 
 /// Bytes compared at a time in the common case: they fit the processor's cache.
 const PART_BYTES: u64 = 64 << 10;
@@ -39,39 +36,8 @@ const PART_BYTES: u64 = 64 << 10;
 /// Sizes of the parts in which a failed transfer is read again.
 const RETRY_BYTES: [u64; 2] = [64 << 10, ROW_BYTES];
 
-/// Bytes of several members that belong together: at most [`ROW_BYTES`] of each.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Row {
-    /// Its stripe, at levels with parity.
-    pub(super) stripe: Option<Stripe>,
-    /// Its first position.
-    pub(super) at: u64,
-    pub(super) bytes: u64,
-    /// Slot and component byte of each witness: data, P, Q in order; or the copies.
-    pub(super) places: SmallVec<[(Slot, u64); 8]>,
-}
-
-/// A row with a mismatch or a failed read.
-pub(super) struct Suspect {
-    pub(super) row: Row,
-    pub(super) verdict: Verdict,
-    /// Which of its members were present.
-    pub(super) present: SmallVec<[bool; 8]>,
-    /// The writes that would correct it.
-    pub(super) fixes: Vec<Fix>,
-}
-
 /// Reconstructs a block of a row, by its index, from the blocks that are not listed as wrong.
-type Solved<'a> = dyn Fn(usize, &[usize]) -> Option<Vec<u8>> + 'a;
-
-/// The result of comparing a window.
-#[derive(Default)]
-pub(super) struct Comparison {
-    pub(super) suspects: Vec<Suspect>,
-    pub(super) mismatch_cnt: u64,
-    /// Blocks that all members gave and agree on: slot, component byte and contents.
-    pub(super) sound: Vec<(Slot, u64, Block)>,
-}
+type Solver<'a> = dyn Fn(usize, &[usize]) -> Option<Vec<u8>> + 'a;
 
 impl<M: Member, C: Clock> Control<M, C> {
     /// Compares a window of positions, and repairs what the scrub's action repairs.
@@ -118,37 +84,25 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// The range to lock for a range of positions. Coalesced writes there are sent out.
     fn locked_by(&self, range: &Range<u64>) -> Range<u64> {
-        match self.core.geometry() {
-            Geometry::Parity(parity) => {
-                let chunk = parity.chunk_bytes();
-                let stripes = range.start / chunk..range.end.div_ceil(chunk);
-                self.data.coalescer.close_within(&stripes);
-                stripes
-            }
-            Geometry::Mapping(_) => range.clone(),
-        }
+        let locks = self.core.personality().locks(range);
+        self.data.coalescer.close_within(&locks);
+        locks
     }
 
-    /// Reads and judges a range of positions. When `action` repairs, the result includes the writes for that.
-    /// The caller keeps writes off.
-    pub(super) async fn compare(&self, range: &Range<u64>, action: ScrubAction) -> Comparison {
+    /// [`Control::compare`] at levels with parity.
+    pub(super) async fn compare_stripes(&self, parity: &Parity, range: &Range<u64>, action: ScrubAction) -> Comparison {
         let mut comparison = Comparison::default();
-        match self.core.geometry() {
-            Geometry::Parity(parity) => {
-                let run = |slot| Run { slot: Slot(slot), range: range.clone() };
-                let runs = self.read_thoroughly((0..parity.slots()).map(run).collect()).await;
-                for (stripe, part) in by_stripe(parity, range) {
-                    match self.sound_stripe(parity, &stripe, &part, &runs) {
-                        Some(blocks) if self.has_checksums() => {
-                            let slots = roles(parity).map(|role| slot_of(&stripe, role));
-                            comparison.sound.extend(slots.zip(blocks).map(|(slot, block)| (slot, part.start, block)));
-                        }
-                        Some(_) => {}
-                        None => self.judge_stripe(parity, &stripe, &part, &runs, action, &mut comparison),
-                    }
+        let run = |slot| Run { slot: Slot(slot), range: range.clone() };
+        let runs = self.read_thoroughly((0..parity.slots()).map(run).collect()).await;
+        for (stripe, part) in parity.parts(range) {
+            match self.sound_stripe(&stripe, &part, &runs) {
+                Some(blocks) if self.has_checksums() => {
+                    let sound = stripe.slots().zip(blocks).map(|(slot, block)| (slot, part.start, block));
+                    comparison.sound.extend(sound);
                 }
+                Some(_) => {}
+                None => self.judge_stripe(&stripe, &part, &runs, action, &mut comparison),
             }
-            Geometry::Mapping(mapping) => self.compare_copies(mapping, range, action, &mut comparison).await,
         }
         comparison
     }
@@ -190,21 +144,14 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// All blocks of a part of one stripe, in the order of the roles, if all were read and agree.
-    fn sound_stripe(
-        &self,
-        parity: &Parity,
-        stripe: &Stripe,
-        part: &Range<u64>,
-        runs: &Runs,
-    ) -> Option<SmallVec<[Block; 32]>> {
-        let blocks: SmallVec<[Block; 32]> =
-            roles(parity).map(|role| runs.get(slot_of(stripe, role), part)).collect::<Option<_>>()?;
+    fn sound_stripe(&self, stripe: &Stripe, part: &Range<u64>, runs: &Runs) -> Option<SmallVec<[Block; 32]>> {
+        let blocks: SmallVec<[Block; 32]> = stripe.slots().map(|slot| runs.get(slot, part)).collect::<Option<_>>()?;
         let length = blocks[0].len();
         let is_sound = (0..length).step_by(PART_BYTES as usize).all(|start| {
             let slice = |block: &Block| block.slice(start..length.min(start + PART_BYTES as usize));
-            let (data, parities) = blocks.split_at(usize::from(parity.data_chunks()));
+            let (data, parities) = blocks.split_at(usize::from(stripe.data_chunks()));
             let data: SmallVec<[Block; 32]> = data.iter().map(slice).collect();
-            let right = self.parity_of(parity, stripe, &data);
+            let right = self.parity_of(stripe, &data);
             right.iter().zip(parities).all(|(right, found)| right[..] == slice(found)[..])
         });
         is_sound.then_some(blocks)
@@ -212,7 +159,6 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     fn judge_stripe(
         &self,
-        parity: &Parity,
         stripe: &Stripe,
         part: &Range<u64>,
         runs: &Runs,
@@ -221,21 +167,22 @@ impl<M: Member, C: Clock> Control<M, C> {
     ) {
         for at in (part.start..part.end).step_by(ROW_BYTES as usize) {
             let bytes = ROW_BYTES.min(part.end - at);
-            let places = roles(parity).map(|role| (slot_of(stripe, role), at)).collect();
-            let row = Row { stripe: Some(*stripe), at, bytes, places };
+            let places = stripe.slots().map(|slot| (slot, at)).collect();
+            let row = ComparedRow { stripe: Some(*stripe), at, bytes, places };
             if !self.judge(row, runs, action, comparison) {
                 comparison.mismatch_cnt += ROW_BYTES / SECTOR_BYTES;
             }
         }
     }
 
-    async fn compare_copies(
+    /// [`Control::compare`] at levels without parity.
+    pub(super) async fn compare_copies(
         &self,
         mapping: &Mapping,
         range: &Range<u64>,
         action: ScrubAction,
-        comparison: &mut Comparison,
-    ) {
+    ) -> Comparison {
+        let mut comparison = Comparison::default();
         let pieces: Vec<_> = mapping.pieces(ArrayByte(range.start), range.end - range.start).collect();
         let run = |(slot, at): (Slot, u64), bytes| Run { slot, range: at..at + bytes };
         let copies =
@@ -246,17 +193,19 @@ impl<M: Member, C: Clock> Control<M, C> {
             let ends = |at: u64| ((at / unit + 1) * unit).min(piece.at.0 + piece.bytes);
             let mut at = piece.at.0;
             while at < piece.at.0 + piece.bytes {
-                let row = |at: u64, end: u64| Row {
+                let row = |at: u64, end: u64| ComparedRow {
                     stripe: None,
                     at,
                     bytes: end - at,
                     places: piece.copies.iter().map(|&(slot, start)| (slot, start.0 + (at - piece.at.0))).collect(),
                 };
                 let end = ends(at);
-                comparison.mismatch_cnt += self.compare_unit(&row, at..end, &runs, action, comparison);
+                let unlike = self.compare_unit(&row, at..end, &runs, action, &mut comparison);
+                comparison.mismatch_cnt += unlike;
                 at = end;
             }
         }
+        comparison
     }
 
     /// The unit in which md compares copies.
@@ -269,7 +218,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Compares one unit of copies; returns what it adds to md's count.
     fn compare_unit(
         &self,
-        row: &dyn Fn(u64, u64) -> Row,
+        row: &dyn Fn(u64, u64) -> ComparedRow,
         range: Range<u64>,
         runs: &Runs,
         action: ScrubAction,
@@ -299,13 +248,19 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// The blocks read of each place of a row.
-    fn blocks_of(&self, row: &Row, runs: &Runs) -> SmallVec<[Option<Block>; 8]> {
+    fn blocks_of(&self, row: &ComparedRow, runs: &Runs) -> SmallVec<[Option<Block>; 8]> {
         row.places.iter().map(|&(slot, at)| runs.get(slot, &(at..at + row.bytes))).collect()
     }
 
     /// The evidence that a block gives. This is the only place that adds to a block's bytes what else is
     /// known of it.
-    fn witness<'a>(&self, slot: Slot, range: &Range<u64>, block: Option<&'a Block>, runs: &Runs) -> BlockEvidence<'a> {
+    fn evidence_of<'a>(
+        &self,
+        slot: Slot,
+        range: &Range<u64>,
+        block: Option<&'a Block>,
+        runs: &Runs,
+    ) -> BlockEvidence<'a> {
         let device = self.core.device(slot);
         if let Some(block) = block {
             let is_whole = (range.start | range.end).is_multiple_of(ROW_BYTES);
@@ -325,28 +280,28 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Judges a row. Returns whether it agrees as far as md would see; a block with a checksum mismatch does
     /// not.
-    fn judge(&self, row: Row, runs: &Runs, action: ScrubAction, comparison: &mut Comparison) -> bool {
+    fn judge(&self, row: ComparedRow, runs: &Runs, action: ScrubAction, comparison: &mut Comparison) -> bool {
         let blocks = self.blocks_of(&row, runs);
         let evidence: SmallVec<[BlockEvidence<'_>; 32]> = row
             .places
             .iter()
             .zip(&blocks)
-            .map(|(&(slot, at), block)| self.witness(slot, &(at..at + row.bytes), block.as_ref(), runs))
+            .map(|(&(slot, at), block)| self.evidence_of(slot, &(at..at + row.bytes), block.as_ref(), runs))
             .collect();
         let present = evidence.iter().map(|block| *block != BlockEvidence::Absent).collect();
         // With nothing left to compare, md compares nothing.
         let absent = evidence.iter().filter(|block| **block == BlockEvidence::Absent).count();
-        let is_compared = |parity: &Parity| absent < usize::from(parity.slots() - parity.data_chunks());
+        let is_compared = |stripe: &Stripe| absent < stripe.parity_roles().count();
         let is_refuted = evidence.contains(&BlockEvidence::Mismatched(None));
-        let (verdict, agrees, fixes) = match (&row.stripe, self.core.geometry()) {
-            (Some(stripe), Geometry::Parity(parity)) => {
-                let judged = StripeRow { exponents: exponents(parity, stripe), evidence };
+        let (verdict, agrees, fixes) = match &row.stripe {
+            Some(stripe) => {
+                let judged = StripeRow { exponents: stripe.exponents().collect(), evidence };
                 let solved = |index, blocks: &[usize]| judged.solved(self.core.info.kernel, index, blocks);
                 let verdict = self.unless_contradicted(&row, judged.judge(self.core.info.kernel), &solved);
                 let fixes = self.fixes_of_stripe(&row, &judged, &verdict, action);
-                (verdict, !(is_refuted && is_compared(parity)) && judged.agrees(self.core.info.kernel), fixes)
+                (verdict, !(is_refuted && is_compared(stripe)) && judged.agrees(self.core.info.kernel), fixes)
             }
-            _ => {
+            None => {
                 let right = truth(&evidence).map(|(bytes, _)| bytes);
                 let solved = |_: usize, _: &[usize]| right.map(<[u8]>::to_vec);
                 let verdict = self.unless_contradicted(&row, judge_copies(&evidence), &solved);
@@ -355,14 +310,14 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
         };
         if verdict != Verdict::Sound {
-            comparison.suspects.push(Suspect { row, verdict, present, fixes });
+            comparison.suspects.push(SuspectRow { row, verdict, present, fixes });
         }
         agrees
     }
 
     /// Changes a verdict when the reconstructed block does not match its own checksum. Then another block is
     /// wrong too, and the row is lost.
-    fn unless_contradicted(&self, row: &Row, verdict: Verdict, solved: &Solved<'_>) -> Verdict {
+    fn unless_contradicted(&self, row: &ComparedRow, verdict: Verdict, solved: &Solver<'_>) -> Verdict {
         let Verdict::Wrong { blocks, .. } = &verdict else { return verdict };
         let is_contradicted = |&index: &usize| {
             let ((slot, at), Some(right)) = (row.places[index], solved(index, blocks)) else { return false };
@@ -373,8 +328,8 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// The finding that describes a row.
-    pub(super) fn finding(&self, suspect: &Suspect, outcome: Outcome) -> Finding {
-        let Suspect { row, verdict, present, .. } = suspect;
+    pub(super) fn finding(&self, suspect: &SuspectRow, outcome: Outcome) -> Finding {
+        let SuspectRow { row, verdict, present, .. } = suspect;
         let (verdict, blocks) = match verdict {
             Verdict::Wrong { blocks, by } => (FindingVerdict::Decided(*by), blocks.clone()),
             Verdict::Lost { blocks } => (FindingVerdict::Lost, blocks.clone()),
@@ -389,7 +344,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Finding { stripe: row.stripe.map(|stripe| stripe.number()), verdict, outcome, members, array, rows: 1 }
     }
 
-    fn member_part(&self, row: &Row, index: usize) -> MemberPart {
+    fn member_part(&self, row: &ComparedRow, index: usize) -> MemberPart {
         let (slot, at) = row.places[index];
         let device = self.core.device(slot);
         let role = match row.stripe.map(|stripe| stripe.role_of(slot)) {
@@ -408,16 +363,14 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// The array bytes of the data blocks of a row for which `is_meant` is true.
-    fn array_parts(&self, row: &Row, is_meant: &dyn Fn(&usize) -> bool) -> Vec<ArrayPart> {
-        match (&row.stripe, self.core.geometry()) {
-            (Some(stripe), Geometry::Parity(parity)) => {
-                let start = stripe.number() * parity.stripe_bytes() + (row.at - stripe.component().0);
-                let data = (0..usize::from(parity.data_chunks())).filter(is_meant);
-                let at = |index: usize| start + index as u64 * parity.chunk_bytes();
-                data.map(|index| ArrayPart { at: at(index), bytes: row.bytes }).collect()
-            }
-            _ => vec![ArrayPart { at: row.at, bytes: row.bytes }],
-        }
+    fn array_parts(&self, row: &ComparedRow, is_meant: &dyn Fn(&usize) -> bool) -> Vec<ArrayPart> {
+        let data = self.core.personality().data_of_row(row.at, row.bytes).into_iter().enumerate();
+        let is_wanted = |index: &usize| match row.stripe {
+            Some(_) => is_meant(index),
+            None => true, // the data is the same on all copies
+        };
+        let wanted = data.filter(|(index, _)| is_wanted(index));
+        wanted.map(|(_, part)| ArrayPart { at: part.start, bytes: part.end - part.start }).collect()
     }
 }
 

@@ -8,8 +8,8 @@
 //! Facts: `raid1_sync_request` in `raid1.c`, `raid10_sync_request` in `raid10.c`.
 
 use crate::base::buffer::Block;
-use crate::control::Control;
-use crate::control::sweep::{Tally, Target};
+use crate::control::state::Control;
+use crate::control::sweep::purpose::{Tally, Target};
 use crate::data::runs::{Run, Runs, merged};
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
@@ -22,12 +22,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A piece to recover, and where it is written.
-pub(super) struct Copy {
+pub(super) struct RecoveredPiece {
     piece: Piece,
     targets: Vec<(Slot, ComponentByte)>,
 }
 
-impl Copy {
+impl RecoveredPiece {
     /// The array bytes of this piece.
     pub(super) fn held(&self) -> Range<u64> {
         self.piece.at.0..self.piece.at.0 + self.piece.bytes
@@ -96,8 +96,13 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// The pieces that `targets` hold in `range` of their components.
-    pub(super) fn copies_held(&self, mapping: &Mapping, range: &Range<u64>, targets: &[Target<M>]) -> Vec<Copy> {
-        let mut copies: BTreeMap<u64, Copy> = BTreeMap::new();
+    pub(super) fn copies_held(
+        &self,
+        mapping: &Mapping,
+        range: &Range<u64>,
+        targets: &[Target<M>],
+    ) -> Vec<RecoveredPiece> {
+        let mut copies: BTreeMap<u64, RecoveredPiece> = BTreeMap::new();
         for target in targets {
             let mut at = range.start;
             while at < range.end {
@@ -106,7 +111,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                     let copy = copies.entry(held.0).or_insert_with(|| {
                         let mut piece = mapping.piece_at(held);
                         piece.bytes = bytes;
-                        Copy { piece, targets: Vec::new() }
+                        RecoveredPiece { piece, targets: Vec::new() }
                     });
                     debug_assert_eq!(copy.piece.bytes, bytes, "windows end where chunks end, or all in one chunk");
                     copy.targets.push((target.slot, ComponentByte(at)));
@@ -121,11 +126,11 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// the targets. The caller keeps writes off.
     pub(super) async fn recover_copies(
         &self,
-        copies: &[Copy],
+        copies: &[RecoveredPiece],
         targets: &[Target<M>],
         turn: u64,
     ) -> Result<(), ArrayError> {
-        let source = |copy: &Copy| Some(run(self.source(&copy.piece, turn)?, copy.piece.bytes));
+        let source = |copy: &RecoveredPiece| Some(run(self.source(&copy.piece, turn)?, copy.piece.bytes));
         let sources: Vec<Option<Run>> = copies.iter().map(source).collect();
         let runs = self.data.read_runs(merged(sources.iter().flatten().cloned().collect())).await;
         let mut blocks = Vec::new();
@@ -142,7 +147,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// cannot be read as a whole.
     async fn recover_in_parts(
         &self,
-        copy: &Copy,
+        copy: &RecoveredPiece,
         targets: &[Target<M>],
         part: Range<u64>,
         blocks: &mut Vec<(Slot, u64, Block)>,
@@ -204,7 +209,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 }
 
 /// The array range that covers `copies`; `None` when there are none.
-pub(super) fn array_range(copies: &[Copy]) -> Option<Range<u64>> {
+pub(super) fn array_range(copies: &[RecoveredPiece]) -> Option<Range<u64>> {
     let start = copies.first()?.piece.at.0;
     let end = copies.iter().map(|copy| copy.held().end).max()?;
     Some(start..end)

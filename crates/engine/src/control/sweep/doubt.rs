@@ -10,15 +10,13 @@
 
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
-use crate::control::Control;
-use crate::control::sweep::check::ROW_BYTES;
-use crate::data::rebuild::{by_stripe, roles, slot_of};
+use crate::control::state::Control;
+use crate::core::personality::Group;
+use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use crate::seam::observe::Why;
-use format::geometry::{Geometry, Mapping, Parity, Stripe};
-use format::units::{ArrayByte, ComponentByte, Slot};
-use smallvec::SmallVec;
+use format::units::{ComponentByte, Slot};
 use std::ops::Range;
 
 /// Bytes of each member in one window.
@@ -45,17 +43,6 @@ pub struct DoubtfulZeros {
     pub bytes: u64,
 }
 
-/// Bytes of several members that belong to one stripe or piece.
-struct Group {
-    stripe: Option<Stripe>,
-    /// The array byte behind the group and all that its parity covers.
-    array_end: u64,
-    /// Bytes at each place.
-    bytes: u64,
-    /// Slot and component byte: data, P, Q in order; or the copies.
-    places: SmallVec<[(Slot, u64); 8]>,
-}
-
 impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::doubtful_zeros`].
     pub(crate) async fn doubtful_zeros(&self, holes: &[(String, Range<u64>)]) -> Vec<DoubtfulZeros> {
@@ -77,17 +64,11 @@ impl<M: Member, C: Clock> Control<M, C> {
 impl<M: Member, C: Clock> Control<M, C> {
     /// Numbers of the windows to read, in order, each once.
     fn windows_to_look_at(&self, holes: &[(String, Range<u64>)]) -> Vec<u64> {
-        let end = match self.core.geometry() {
-            Geometry::Parity(parity) => parity.stripes() * parity.chunk_bytes(),
-            Geometry::Mapping(mapping) if mapping.copies() > 1 => mapping.array_bytes(),
-            Geometry::Mapping(_) => return Vec::new(),
-        };
-        let count = end.div_ceil(WINDOW_BYTES);
-        let members = match self.core.geometry() {
-            Geometry::Parity(parity) => parity.slots(),
-            Geometry::Mapping(mapping) => mapping.copies(),
-        };
-        let affordable = BYTES_MAX / WINDOW_BYTES / u64::from(members);
+        if !self.core.is_redundant() {
+            return Vec::new();
+        }
+        let count = self.core.geometry().sync_bytes().div_ceil(WINDOW_BYTES);
+        let affordable = BYTES_MAX / WINDOW_BYTES / u64::from(self.core.personality().witnesses());
         if count <= affordable {
             return (0..count).collect();
         }
@@ -114,25 +95,15 @@ impl<M: Member, C: Clock> Control<M, C> {
         if start >= end {
             return Vec::new();
         }
-        let window = |at: u64| match self.core.geometry() {
-            Geometry::Parity(_) => Some(at / WINDOW_BYTES),
-            Geometry::Mapping(mapping) => mapping.held(slot, ComponentByte(at)).map(|held| held.0 / WINDOW_BYTES),
-        };
+        let position = |at: u64| self.core.personality().position_of(slot, ComponentByte(at));
+        let window = |at: u64| position(at).map(|position| position / WINDOW_BYTES);
         [start, start + (end - start) / 2, end - 1].into_iter().filter_map(window).collect()
     }
 
     /// The groups in each of the windows.
     fn groups(&self, windows: &[u64]) -> Vec<Group> {
         let range = |window: &u64| window * WINDOW_BYTES..(window + 1) * WINDOW_BYTES;
-        match self.core.geometry() {
-            Geometry::Parity(parity) => {
-                let end = parity.stripes() * parity.chunk_bytes();
-                windows.iter().flat_map(|window| groups_of_stripes(parity, range(window), end)).collect()
-            }
-            Geometry::Mapping(mapping) => {
-                windows.iter().flat_map(|window| groups_of_copies(mapping, range(window))).collect()
-            }
-        }
+        windows.iter().flat_map(|window| self.core.personality().groups(&range(window))).collect()
     }
 
     /// The doubtful zeros of one group, in rows.
@@ -172,38 +143,15 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Whether parity matches the data, or all copies are equal.
     fn agrees(&self, group: &Group, blocks: &[Block]) -> bool {
-        match (self.core.geometry(), &group.stripe) {
-            (Geometry::Parity(parity), Some(stripe)) => {
-                let (data, parities) = blocks.split_at(usize::from(parity.data_chunks()));
-                let right = self.parity_of(parity, stripe, data);
+        match &group.stripe {
+            Some(stripe) => {
+                let (data, parities) = blocks.split_at(usize::from(stripe.data_chunks()));
+                let right = self.parity_of(stripe, data);
                 right.iter().zip(parities).all(|(right, found)| right[..] == found[..])
             }
-            _ => blocks.windows(2).all(|pair| pair[0][..] == pair[1][..]),
+            None => blocks.windows(2).all(|pair| pair[0][..] == pair[1][..]),
         }
     }
-}
-
-fn groups_of_stripes(parity: &Parity, range: Range<u64>, end: u64) -> Vec<Group> {
-    let range = range.start..range.end.min(end);
-    let group = |(stripe, part): (Stripe, Range<u64>)| Group {
-        stripe: Some(stripe),
-        array_end: (stripe.number() + 1) * parity.stripe_bytes(),
-        bytes: part.end - part.start,
-        places: roles(parity).map(|role| (slot_of(&stripe, role), part.start)).collect(),
-    };
-    by_stripe(parity, &range).map(group).collect()
-}
-
-fn groups_of_copies(mapping: &Mapping, range: Range<u64>) -> Vec<Group> {
-    let bytes = range.end.min(mapping.array_bytes()).saturating_sub(range.start);
-    let pieces = mapping.pieces(ArrayByte(range.start), bytes);
-    let group = |piece: format::geometry::Piece| Group {
-        stripe: None,
-        array_end: piece.at.0 + piece.bytes,
-        bytes: piece.bytes,
-        places: piece.copies.iter().map(|&(slot, at)| (slot, at.0)).collect(),
-    };
-    pieces.map(group).collect()
 }
 
 /// At most `wanted` of `count` numbers, evenly spread, including the first and the last.

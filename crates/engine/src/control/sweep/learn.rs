@@ -5,42 +5,21 @@
 //! blocks are compared as in a check. Where all members agree, the checksum is taken; mismatches are left to
 //! a scrub. The sweep runs when nothing else is due: once after the start, and again after a recovery.
 
-use crate::base::notify::Seen;
-use crate::control::Control;
-use crate::control::sweep::{Ending, Purpose, ScrubAction, SweepRange, Tally, yield_now};
+use crate::base::yield_now::yield_now;
+use crate::control::state::Control;
+use crate::control::sweep::findings::ScrubAction;
+use crate::control::sweep::purpose::{Ending, Purpose, SweepRange, Tally};
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
-use format::geometry::{Geometry, Level};
-use format::units::{ArrayByte, Slot};
-use std::cell::Cell;
+use format::geometry::SyncSpace;
+use format::units::Slot;
 use std::ops::Range;
 use std::rc::Rc;
 
 /// Windows without unknown blocks that are skipped in one step.
 const WINDOWS_PASSED: u64 = 1024;
-
-/// Progress of learning.
-#[derive(Default)]
-pub(super) struct Learning {
-    position: Cell<u64>,
-    is_over: Cell<bool>,
-    /// The state of `Sweeps::changed` when learning last went on.
-    seen: Cell<Option<Seen>>,
-}
-
-impl Learning {
-    /// Starts over, as there may be more to learn.
-    pub(super) fn begin_anew(&self) {
-        self.position.set(0);
-        self.is_over.set(false);
-    }
-
-    pub(super) fn learned_to(&self, position: u64) {
-        self.position.set(position);
-    }
-}
 
 impl<M: Member, C: Clock> Control<M, C> {
     /// Continues until all is learned or other work may be due. True when there may be more to do.
@@ -132,11 +111,11 @@ impl<M: Member, C: Clock> Control<M, C> {
             let device = slots.get(slot.index()).and_then(Option::as_ref);
             device.and_then(|device| device.checksums.get()).is_some_and(|checksums| checksums.is_any_unknown(bytes))
         };
-        match self.core.geometry() {
-            Geometry::Mapping(mapping) if mapping.level() == Level::Raid10 => mapping
-                .pieces(ArrayByte(range.start), range.end - range.start)
-                .any(|piece| piece.copies.iter().any(|&(slot, at)| is_unknown(slot, &(at.0..at.0 + piece.bytes)))),
-            geometry => (0..geometry.slots()).any(|slot| is_unknown(Slot(slot), range)),
+        match self.core.geometry().sync_space() {
+            SyncSpace::Component => (0..self.core.geometry().slots()).any(|slot| is_unknown(Slot(slot), range)),
+            SyncSpace::Array => {
+                self.core.personality().extents(range).iter().any(|(slot, part)| is_unknown(*slot, part))
+            }
         }
     }
 

@@ -7,15 +7,17 @@
 //!
 //! Facts: `md_do_sync` and `super_1_sync` in `drivers/md/md.c`.
 
-use crate::control::Control;
+use crate::control::state::Control;
 use crate::control::sweep::copies::array_range;
-use crate::control::sweep::{Ending, Purpose, SweepRange, Tally, Target};
-use crate::device::{Device, DeviceState, Reach};
+use crate::control::sweep::purpose::{Ending, Purpose, SweepRange, Target};
+use crate::core::authority::Authority;
+use crate::device::Reach;
+use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;
 use crate::seam::report::ChangeKind;
-use format::geometry::{Geometry, Level, Mapping};
+use format::geometry::{Mapping, Parity, SyncSpace};
 use format::units::{SECTOR_BYTES, Sectors, Slot};
 use std::ops::Range;
 use std::rc::Rc;
@@ -73,33 +75,38 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     pub(super) fn next_to_recover(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         let by_bitmap = self.targets_of_sweep().iter().all(|target| target.is_by_bitmap());
+        // A bitmap of array bytes is checked by each window itself.
+        let is_by_component = self.core.geometry().sync_space() == SyncSpace::Component;
         match self.metadata.intent() {
-            // The bitmap of RAID-10 covers array bytes, so each window checks it by itself.
-            Some(intent) if by_bitmap && self.core.geometry().level() != Level::Raid10 => intent.next_set(range, most),
+            Some(intent) if by_bitmap && is_by_component => intent.next_set(range, most),
             _ => Some(range),
         }
     }
 
-    pub(super) async fn recover_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {
+    /// The targets that are not current up to `end`.
+    pub(super) fn targets_behind(&self, end: u64) -> Vec<Target<M>> {
         let mut targets = self.targets_of_sweep();
-        targets.retain(|target| current(&target.device).is_some_and(|current| current < range.end));
-        match self.core.geometry() {
-            Geometry::Parity(parity) => {
-                let _lock = self.data.lock_stripes(parity, range).await;
-                self.core.check_not_failed()?;
-                targets.retain(|target| self.is_due(target, range));
-                let (successors, targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::is_successor);
-                if !targets.is_empty() {
-                    self.recover_stripes(parity, range, &targets).await?;
-                }
-                self.copy_to_successors(range, &successors).await?;
-            }
-            Geometry::Mapping(mapping) => self.recover_mapped(mapping, range, targets).await?,
-        }
-        Ok(Tally { rewritten: range.end - range.start, ..Tally::default() })
+        targets.retain(|target| current(&target.device).is_some_and(|current| current < end));
+        targets
     }
 
-    async fn recover_mapped(
+    pub(super) async fn recover_striped(
+        &self,
+        parity: &Parity,
+        range: &Range<u64>,
+        mut targets: Vec<Target<M>>,
+    ) -> Result<(), ArrayError> {
+        let _lock = self.data.lock_positions(range).await;
+        self.core.check_not_failed()?;
+        targets.retain(|target| self.is_due(target, range));
+        let (successors, targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::is_successor);
+        if !targets.is_empty() {
+            self.recover_stripes(parity, range, &targets).await?;
+        }
+        self.copy_to_successors(range, &successors).await
+    }
+
+    pub(super) async fn recover_mapped(
         &self,
         mapping: &Mapping,
         range: &Range<u64>,
@@ -153,7 +160,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    /// Advances the members that are current up to the start of `range`.
+    /// Advances the members that are current up to the start of `range`. This is state in memory, which needs no
+    /// metadata lock; the next checkpoint takes the lock and writes it.
     pub(super) fn recovered_in(&self, range: Range<u64>) {
         for Target { device, .. } in self.targets_of_sweep() {
             device.state.recovered(&range);
@@ -162,12 +170,11 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// After a recovery: makes the members current, and writes that to the superblocks.
     async fn record_recovery(&self) -> Result<(), ArrayError> {
-        let Some(_inside) = self.core.gate.enter_background() else { return Ok(()) };
+        let Some(entered) = self.metadata.enter_background() else { return Ok(()) };
         if !mutant!("recovery-unflushed") {
             self.metadata.flush_devices().await?;
         }
-        let guard = self.metadata.lock().await;
-        self.core.check_not_failed()?;
+        let change = entered.begin().await?;
         let is_done = |target: &Target<M>| current(&target.device) >= Some(self.core.component_bytes());
         let done = self.targets().into_iter().filter(is_done);
         let (successors, recovered): (Vec<_>, Vec<_>) = done.partition(Target::is_successor);
@@ -177,10 +184,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         self.core.update_whole();
         match successors.is_empty() {
-            true => self.metadata.publish(&guard).await,
+            true => self.metadata.publish(&change).await,
             false => {
                 self.complete_replacements(
-                    &guard,
+                    &change,
                     successors.into_iter().map(|target| (target.slot, target.device)).collect(),
                 )
                 .await
@@ -199,8 +206,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if !mutant!("checkpoint-unflushed") {
             self.metadata.flush_devices().await?;
         }
-        let guard = self.metadata.lock().await;
-        self.core.check_not_failed()?;
+        let change = self.metadata.begin().await?;
         let mut is_news = false;
         for (device, reached) in reached {
             let sectors = reached.filter(|_| current(&device).is_some()).map(|reached| Sectors(reached / SECTOR_BYTES));
@@ -209,14 +215,14 @@ impl<M: Member, C: Clock> Control<M, C> {
             superblock.recovery_offset = sectors;
         }
         {
-            let mut record = self.metadata.record.borrow_mut();
+            let mut record = self.metadata.record_mut(&change);
             let resync = self.core.resync_offset(agreed_below);
             if !record.dirty && !self.core.health.agreed.get() && record.resync != resync {
                 record.resync = resync;
                 is_news = true;
             }
         }
-        if is_news { self.metadata.publish(&guard).await } else { Ok(()) }
+        if is_news { self.metadata.publish(&change).await } else { Ok(()) }
     }
 }
 

@@ -6,37 +6,25 @@
 //!
 //! Facts: md's choice is that of `raid5.c` (`handle_parity_checks5`) and `raid1.c` (`process_checks`).
 
-use crate::base::buffer::Block;
-use crate::control::Control;
-use crate::control::sweep::check::{Row, Suspect};
+use crate::control::state::Control;
 use crate::control::sweep::findings::{Findings, Outcome, ScrubAction};
+use crate::control::sweep::rows::{ComparedRow, Fix, SuspectRow};
 use crate::data::runs::Run;
 use crate::plan::diagnose::{BlockEvidence, StripeRow, Verdict, truth};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
-use format::geometry::Geometry;
-use format::units::Slot;
 use std::ops::Range;
-
-/// A block to be rewritten.
-#[derive(Clone)]
-pub(super) struct Fix {
-    slot: Slot,
-    /// Component byte.
-    at: u64,
-    block: Block,
-}
 
 impl<M: Member, C: Clock> Control<M, C> {
     /// Repairs rows as far as `action` allows, and adds the outcome of each to the findings.
     pub(super) async fn repair_rows(
         &self,
-        suspects: Vec<Suspect>,
+        suspects: Vec<SuspectRow>,
         action: ScrubAction,
         found: &mut Findings,
     ) -> Result<(), ArrayError> {
-        let is_one_go = |a: &Suspect, b: &Suspect| {
+        let is_one_go = |a: &SuspectRow, b: &SuspectRow| {
             a.row.stripe == b.row.stripe && (a.row.stripe.is_some() || a.row.at + a.row.bytes == b.row.at)
         };
         for group in suspects.chunk_by(is_one_go) {
@@ -51,7 +39,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     async fn repair_group(
         &self,
-        group: &[Suspect],
+        group: &[SuspectRow],
         action: ScrubAction,
         found: &mut Findings,
     ) -> Result<(), ArrayError> {
@@ -75,21 +63,14 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Writes as a request does: the array is marked dirty first, and the cached stripes are dropped.
     async fn write_fixes(&self, range: &Range<u64>, fixes: Vec<Fix>) -> Result<(), ArrayError> {
-        let covered = match self.core.geometry() {
-            Geometry::Parity(parity) => {
-                let chunk = parity.chunk_bytes();
-                let stripes = range.start / chunk..range.end.div_ceil(chunk);
-                self.data.invalidate_stripes(parity, stripes.clone());
-                stripes.start * parity.stripe_bytes()..stripes.end * parity.stripe_bytes()
-            }
-            Geometry::Mapping(_) => range.clone(),
-        };
+        let covered = self.core.geometry().array_range(range);
+        self.data.invalidate_range(&covered);
         let writes = fixes.into_iter().map(|fix| (fix.slot, fix.at, fix.block)).collect();
         self.data.marked(&covered, self.data.write_runs(writes)).await
     }
 
     /// The outcome of a row; written blocks are read back.
-    async fn outcome(&self, suspect: &Suspect) -> Outcome {
+    async fn outcome(&self, suspect: &SuspectRow) -> Outcome {
         if suspect.fixes.is_empty() {
             return Outcome::Left;
         }
@@ -106,7 +87,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// The writes that correct a row of a stripe, as far as `action` allows.
     pub(super) fn fixes_of_stripe(
         &self,
-        row: &Row,
+        row: &ComparedRow,
         judged: &StripeRow<'_>,
         verdict: &Verdict,
         action: ScrubAction,
@@ -140,7 +121,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// The writes that correct copies, as far as `action` allows.
     pub(super) fn fixes_of_copies(
         &self,
-        row: &Row,
+        row: &ComparedRow,
         evidence: &[BlockEvidence<'_>],
         verdict: &Verdict,
         action: ScrubAction,
@@ -154,18 +135,17 @@ impl<M: Member, C: Clock> Control<M, C> {
         };
         let Some(right) = right else { return Vec::new() };
         let block = self.core.pool.copy_of(right);
-        let is_wrong =
-            |witness: &BlockEvidence<'_>| *witness != BlockEvidence::Absent && witness.bytes() != Some(right);
-        let wrong = row.places.iter().zip(evidence).filter(|(_, witness)| is_wrong(witness));
+        let is_wrong = |block: &BlockEvidence<'_>| *block != BlockEvidence::Absent && block.bytes() != Some(right);
+        let wrong = row.places.iter().zip(evidence).filter(|(_, block)| is_wrong(block));
         wrong.map(|(&(slot, at), _)| Fix { slot, at, block: block.clone() }).collect()
     }
 }
 
 /// The only data chunk with a missing member, where all other chunks and both parities were read.
-fn missing_beside_both_parities(witnesses: &[BlockEvidence<'_>], data: usize) -> Option<usize> {
-    let mut unread = (0..witnesses.len()).filter(|&index| witnesses[index].bytes().is_none());
-    let missing = unread.next().filter(|&index| index < data && witnesses[index] == BlockEvidence::Absent)?;
-    (unread.next().is_none() && witnesses.len() == data + 2).then_some(missing)
+fn missing_beside_both_parities(evidence: &[BlockEvidence<'_>], data: usize) -> Option<usize> {
+    let mut unread = (0..evidence.len()).filter(|&index| evidence[index].bytes().is_none());
+    let missing = unread.next().filter(|&index| index < data && evidence[index] == BlockEvidence::Absent)?;
+    (unread.next().is_none() && evidence.len() == data + 2).then_some(missing)
 }
 
 /// Whether `action` repairs such a verdict.

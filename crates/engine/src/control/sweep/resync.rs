@@ -5,12 +5,12 @@
 //!
 //! Facts: `drivers/md/md.c` (`md_do_sync`).
 
-use crate::control::Control;
-use crate::control::sweep::{Ending, Purpose, SweepRange, Tally};
+use crate::control::state::Control;
+use crate::control::sweep::purpose::{Ending, Purpose, SweepRange, Tally};
+use crate::core::personality::SweepWindows;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;
-use format::geometry::{Geometry, Level};
 use std::ops::Range;
 
 /// Work done by a resync.
@@ -47,20 +47,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         let from = self.core.geometry().sync_position(self.core.health.agreed_below.get())
             + mutant!("resync-skips" => self.core.chunk_bytes(), else 0);
         let end = self.core.geometry().sync_position(self.core.geometry().array_bytes());
-        let chunk = self.core.chunk_bytes();
-        match self.core.geometry() {
-            Geometry::Mapping(mapping) if mapping.level() == Level::Raid10 => {
-                let array_bytes = |member: u64| member * u64::from(mapping.slots()) / u64::from(mapping.copies());
-                let window = self.window_bytes();
-                let step = (array_bytes(window) / chunk).max(1) * chunk;
-                let step = if chunk > window { window } else { step };
-                SweepRange { start: 0, from, end, step, member_bytes: window }
-            }
-            _ => {
-                let step = self.component_step();
-                SweepRange { start: 0, from, end, step, member_bytes: step }
-            }
-        }
+        let SweepWindows { step, member_bytes } =
+            self.core.personality().sweep_windows(self.window_bytes(), self.component_step());
+        SweepRange { start: 0, from, end, step, member_bytes }
     }
 
     pub(super) fn next_to_resync(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
@@ -75,20 +64,5 @@ impl<M: Member, C: Clock> Control<M, C> {
             .health
             .agreed_below
             .set(self.core.health.agreed_below.get().max(self.core.geometry().array_byte_at(position)));
-    }
-
-    pub(super) async fn resync_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {
-        match self.core.geometry() {
-            Geometry::Parity(parity) => {
-                let _lock = self.data.lock_stripes(parity, range).await;
-                self.core.check_not_failed()?;
-                self.resync_stripes(parity, range).await
-            }
-            Geometry::Mapping(mapping) => {
-                let _lock = self.core.locks.exclusive(range.clone()).await;
-                self.core.check_not_failed()?;
-                self.resync_copies(mapping, range).await
-            }
-        }
     }
 }

@@ -4,8 +4,10 @@
 //! The order is md's: spares take empty slots, then recovery, then resync, then the requested scrub. Last,
 //! unknown checksums are learned.
 
-use crate::control::Control;
-use crate::control::sweep::{SweepStatus, SweepTransfers, SyncSpeed};
+use crate::control::state::Control;
+use crate::control::sweep::state::SweepStatus;
+use crate::control::sweep::throttle::SyncSpeed;
+use crate::control::sweep::transfers::SweepTransfers;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::Member;

@@ -10,15 +10,18 @@
 //!
 //! Facts: `sync_action` in md(4); `action_store` in `drivers/md/md.c`.
 
-use crate::base::notify::Seen;
-use crate::control::Control;
+use crate::control::state::Control;
 use crate::control::sweep::findings::{FINDINGS_LISTED_MAX, Findings, ScrubAction, ScrubReport, ScrubState};
-use crate::control::sweep::{Ending, Purpose, SweepRange, SweepStatus, UnderWay};
+use crate::control::sweep::purpose::{Ending, Purpose, SweepRange};
+use crate::control::sweep::state::{Scrub, SweepStatus, Sweeps, UnderWay};
+use crate::core::authority::Authority;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::Member;
 use crate::seam::report::{LOG_TARGET, MemberChange};
+use std::cell::Cell;
 use std::ops::Range;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// The unit of md's count for copies: what it compares at a time.
@@ -31,13 +34,6 @@ pub struct ScrubRequest {
     pub action: ScrubAction,
     /// The array bytes to cover, widened to whole stripes; all when `None`.
     pub range: Option<Range<u64>>,
-}
-
-/// A scrub, and the state in which it last went on.
-pub(crate) struct Scrub {
-    report: ScrubReport,
-    /// The state of `Sweeps::changed` when it last went on.
-    seen: Option<Seen>,
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
@@ -175,7 +171,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 }
 
-impl super::Sweeps {
+impl Sweeps {
     /// The status of a paused scrub.
     pub(crate) fn paused(&self) -> Option<SweepStatus> {
         let scrub = self.scrub.borrow();
@@ -216,7 +212,8 @@ impl super::Sweeps {
     }
 
     fn is_scrubbing(&self) -> bool {
-        matches!(self.under_way.get(), Some(UnderWay { purpose: Purpose::Check | Purpose::Repair, .. }))
+        let is_scrub = |sweep: &Rc<Cell<UnderWay>>| matches!(sweep.get().purpose, Purpose::Check | Purpose::Repair);
+        self.under_way.borrow().iter().any(is_scrub)
     }
 }
 
@@ -276,13 +273,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// The whole stripes, or units of copies, that hold a range of the array.
     fn scrub_positions(&self, array: &Range<u64>) -> Range<u64> {
-        match self.core.geometry() {
-            format::geometry::Geometry::Parity(_) => self.core.geometry().sync_range(array),
-            format::geometry::Geometry::Mapping(mapping) => {
-                let unit = COPIES_UNIT_BYTES.max(mapping.chunk_bytes());
-                array.start / unit * unit..array.end.next_multiple_of(unit).min(mapping.array_bytes())
-            }
-        }
+        self.core.personality().scrubbed(array, COPIES_UNIT_BYTES)
     }
 
     pub(super) fn is_scrub_due(&self) -> bool {

@@ -8,9 +8,11 @@
 //! Facts: `drivers/md/raid5.c` (`handle_parity_checks5`, `handle_parity_checks6`).
 
 use crate::base::buffer::Block;
-use crate::control::Control;
-use crate::control::sweep::{Tally, Target};
-use crate::data::rebuild::{Slices, by_stripe, exponents, slot_of};
+use crate::base::buffer::Buffer;
+use crate::control::state::Control;
+use crate::control::sweep::purpose::{Tally, Target};
+use crate::data::parity::compute_all;
+use crate::data::rebuild::{Slices, slot_of};
 use crate::data::runs::{Run, Runs};
 use crate::plan::ROW_BYTES;
 use crate::plan::planner::ChunkTransfer;
@@ -19,7 +21,6 @@ use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError};
 use format::geometry::{Parity, Role, Stripe};
 use format::units::Slot;
-use parity::gf;
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -39,7 +40,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let mut tally = Tally { compared: range.end - range.start, ..Tally::default() };
         let mut wrong = Vec::new();
-        for (stripe, part) in by_stripe(parity, range) {
+        for (stripe, part) in parity.parts(range) {
             let before = wrong.len();
             self.find_wrong_parity(parity, &stripe, &part, &runs, &mut wrong)?;
             if wrong.len() > before {
@@ -67,8 +68,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             // The user has accepted such parity by force.
             return if self.core.info.forced { Ok(()) } else { Err(self.unreadable(part, runs)) };
         };
-        let right = self.parity_of(parity, stripe, &data);
-        for (role, right) in [Role::P, Role::Q].into_iter().zip(right) {
+        let right = self.parity_of(stripe, &data);
+        for (role, right) in stripe.parity_roles().zip(right) {
             if read(role).is_none_or(|found| found[..] != right[..]) {
                 let start = (part.start - stripe.component().0) as u32;
                 let change = ChunkTransfer { role, within: start..start + right.len() as u32 };
@@ -79,27 +80,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    /// P, and Q where the level has it, of a stripe's data in order.
-    pub(super) fn parity_of(&self, parity: &Parity, stripe: &Stripe, data: &[Block]) -> SmallVec<[Block; 2]> {
-        let bytes = data[0].len();
-        let mut p = self.core.pool.take(bytes);
-        if parity.parities() == 1 {
-            self.core.info.kernel.xor(&mut p, &data.iter().map(|block| &block[..]).collect::<Slices<'_>>());
-            return SmallVec::from_iter([p.freeze()]);
-        }
-        let mut q = self.core.pool.take(bytes);
-        let exponents = exponents(parity, stripe);
-        let mut in_order: Slices<'_> = SmallVec::from_elem(&[][..], data.len());
-        let has_gaps = exponents.iter().any(|&exponent| usize::from(exponent) >= data.len());
-        if has_gaps {
-            let terms: SmallVec<[([u8; 2], &[u8]); 32]> =
-                exponents.iter().zip(data).map(|(&exponent, block)| ([1, gf::pow2(exponent)], &block[..])).collect();
-            self.core.info.kernel.combine_two([&mut p, &mut q], &terms);
-        } else {
-            exponents.iter().zip(data).for_each(|(&exponent, block)| in_order[usize::from(exponent)] = block);
-            self.core.info.kernel.pq(&mut p, &mut q, &in_order);
-        }
-        SmallVec::from_iter([p.freeze(), q.freeze()])
+    /// The parities of a stripe's data, both in order.
+    pub(super) fn parity_of(&self, stripe: &Stripe, data: &[Block]) -> SmallVec<[Block; 2]> {
+        let data: Slices<'_> = data.iter().map(|block| &block[..]).collect();
+        let taken = stripe.parity_roles().map(|_| self.core.pool.take(data[0].len()));
+        let mut parities: SmallVec<[Buffer; 2]> = taken.collect();
+        compute_all(self.core.info.kernel, stripe, parities.iter_mut().map(|parity| &mut parity[..]), &data);
+        parities.into_iter().map(Buffer::freeze).collect()
     }
 
     /// Reconstructs `range` of `targets` and writes it. Blocks that the others cannot give become bad blocks

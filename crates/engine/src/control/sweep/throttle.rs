@@ -10,9 +10,9 @@
 //!
 //! Facts: md(4), `md_do_sync` and `is_mddev_idle` in `drivers/md/md.c`.
 
-use super::turns::Turns;
 use crate::base::gate::Load;
 use crate::base::served::Served;
+use crate::control::sweep::turns::{POLL_INTERVAL, Turns};
 use crate::seam::clock::Moment;
 use std::time::Duration;
 
@@ -21,9 +21,6 @@ const QUIET_OF_TURNS: Duration = Duration::from_millis(100);
 
 /// The same for other sweeps.
 const QUIET: Duration = Duration::from_millis(10);
-
-/// The interval at which a waiting window checks the load.
-pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How far a sweep that takes turns may run ahead of its minimum, to fall behind it later.
 const CREDIT: Duration = Duration::from_secs(1);

@@ -4,11 +4,13 @@
 //! figures, the sweep stands still for an eighth of the time, which shows what requests get alone. It is pure: the caller
 //! passes the time and the times of the requests.
 
-use super::throttle::POLL_INTERVAL;
-use super::yielding::Yielding;
 use crate::base::served::Served;
+use crate::control::sweep::yielding::Yielding;
 use crate::seam::clock::Moment;
 use std::time::Duration;
+
+/// The interval at which a waiting window checks the load.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How long the sweep stands still: the maximum, and the minimum after so many requests.
 const STILL_MAX: Duration = Duration::from_millis(250);
@@ -24,7 +26,7 @@ const SETTLE_MIN: Duration = Duration::from_millis(1);
 
 /// A phase of the sweep: it stands still, or it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Phase {
+struct SweepPhase {
     is_still: bool,
     begun: Moment,
     /// When requests began to count.
@@ -49,7 +51,7 @@ pub(super) struct Turns {
     /// Windows in flight.
     under_way: usize,
     /// None without requests.
-    phase: Option<Phase>,
+    phase: Option<SweepPhase>,
     /// How long the next phase waits until it counts.
     settle: Duration,
     /// How long the sweep stood still last.
@@ -92,13 +94,15 @@ impl Turns {
 
     /// Begins the next phase when it is time.
     fn advance(&mut self, now: Moment, served: &mut Served) {
-        let Some(Phase { is_still, begun, counted }) = self.phase else { return self.begin_phase(true, now, served) };
+        let Some(SweepPhase { is_still, begun, counted }) = self.phase else {
+            return self.begin_phase(true, now, served);
+        };
         let Some(counted) = counted else {
             let is_settled = served.is_fresh() && !(is_still && self.under_way > 0);
             if now.since(begun) >= if is_settled { self.settle } else { self.settle * 4 } {
                 served.take(now.nanos);
                 self.turn.quickest = None;
-                self.phase = Some(Phase { is_still, begun, counted: Some(now) });
+                self.phase = Some(SweepPhase { is_still, begun, counted: Some(now) });
             }
             return;
         };
@@ -119,7 +123,7 @@ impl Turns {
 
     fn begin_phase(&mut self, is_still: bool, now: Moment, served: &mut Served) {
         served.take(now.nanos);
-        self.phase = Some(Phase { is_still, begun: now, counted: None });
+        self.phase = Some(SweepPhase { is_still, begun: now, counted: None });
     }
 
     /// A window starts now. Returns its bytes on each member: a whole window without requests, else at most a turn.

@@ -29,7 +29,7 @@ const SLOWEST_LOW: f64 = 1.4;
 const SLOWEST_FAIR: f64 = 1.3;
 const SHARE_LOW: f64 = 0.75;
 
-/// Requests needed for a verdict.
+/// Requests needed to judge the effect.
 const REQUESTS_MIN: f64 = 20.0;
 
 /// Fewer are enough when requests lose so much of their time.
@@ -56,11 +56,11 @@ const BYTES_MIN: u64 = 32 << 10;
 /// A turn of half the bytes that takes more than this part of the time gains nothing.
 const QUICKER: f64 = 0.75;
 
-/// Verdicts until the sweep tries a longer turn: after a longer one, and after a shorter one.
+/// Judgements until the sweep tries a longer turn: after a longer one, and after a shorter one.
 const PATIENCE_LONGER: u32 = 3;
 const PATIENCE_SHORTER: u32 = 8;
 
-/// The part of earlier samples that a verdict keeps, of requests alone and beside the sweep. The few slowest of those alone
+/// The part of earlier samples that a judgement keeps, of requests alone and beside the sweep. The few slowest of those alone
 /// are kept longer.
 const FADE_ALONE: f64 = 0.8;
 const FADE_ALONE_DISTRIBUTION: f32 = 0.95;
@@ -84,9 +84,9 @@ impl Sample {
     }
 }
 
-/// How requests fare beside the sweep.
+/// How requests fare beside the sweep: the effect that it has on them.
 #[derive(Debug, Clone, Copy)]
-struct Verdict {
+struct Effect {
     /// The part of their rate or time that they lose; the aim is [`LOSS`].
     loss: f64,
     /// How many times as long their slowest take.
@@ -105,7 +105,7 @@ pub(super) struct Yielding {
     bytes_min: u64,
     /// While a shorter turn is tried: the bytes and the time of the longer one.
     tried: Option<(u64, Duration)>,
-    /// Verdicts until a longer turn is tried.
+    /// Judgements until a longer turn is tried.
     patience: u32,
     alone: Sample,
     beside: Sample,
@@ -150,13 +150,13 @@ impl Yielding {
         all.fade(FADE_BESIDE, FADE_BESIDE as f32);
         all.add(served);
         *seconds = *seconds * FADE_BESIDE + time.as_secs_f64();
-        if let (Some(verdict), Some(turn)) = (self.verdict(turn), turn) {
-            self.act(verdict, turn);
+        if let (Some(effect), Some(turn)) = (self.effect(turn), turn) {
+            self.act(effect, turn);
         }
     }
 
     /// `None` while too few requests are known.
-    fn verdict(&self, turn: Option<Duration>) -> Option<Verdict> {
+    fn effect(&self, turn: Option<Duration>) -> Option<Effect> {
         let Self { alone, beside, .. } = self;
         let by_rate = 1.0 - beside.rate() / alone.rate();
         let by_time = 1.0 - alone.served.mean().as_secs_f64() / beside.served.mean().as_secs_f64();
@@ -172,10 +172,10 @@ impl Yielding {
         let (slowest, turn) = (alone.slowest(part), turn.unwrap_or_default());
         let turn_max = if part > PART_KNOWN { slowest * TURN_OF_SLOWEST } else { slowest.max(TURN_MAX.as_secs_f64()) };
         let turn = turn.as_secs_f64() / turn_max;
-        Some(Verdict { loss, slowest: beside.slowest(part) / slowest, turn })
+        Some(Effect { loss, slowest: beside.slowest(part) / slowest, turn })
     }
 
-    fn act(&mut self, verdict: Verdict, turn: Duration) {
+    fn act(&mut self, effect: Effect, turn: Duration) {
         self.patience = self.patience.saturating_sub(1);
         if let Some((bytes, before)) = self.tried.take().filter(|(bytes, _)| *bytes > self.bytes)
             && turn > before.mul_f64(QUICKER)
@@ -184,29 +184,29 @@ impl Yielding {
             self.share = (self.share * 0.7).max(SHARE_MIN);
             return;
         }
-        let change = (LOSS / verdict.loss.max(0.01)).sqrt().clamp(0.5, 1.5);
-        let is_too_slow = verdict.slowest > SLOWEST_MAX && change > 0.7; // the sweep first lowers a share that is far too high
-        if is_too_slow || (verdict.turn > 1.0 && self.bytes > self.bytes_min) {
-            self.shorten(verdict, turn);
-        } else if change < 1.0 || verdict.slowest < SLOWEST_GOOD {
+        let change = (LOSS / effect.loss.max(0.01)).sqrt().clamp(0.5, 1.5);
+        let is_too_slow = effect.slowest > SLOWEST_MAX && change > 0.7; // the sweep first lowers a share that is far too high
+        if is_too_slow || (effect.turn > 1.0 && self.bytes > self.bytes_min) {
+            self.shorten(effect, turn);
+        } else if change < 1.0 || effect.slowest < SLOWEST_GOOD {
             self.share = (self.share * change).clamp(SHARE_MIN, 1.0);
             if self.patience == 0 || (self.share == 1.0 && change > 1.4) {
-                self.try_another_turn(verdict, turn);
+                self.try_another_turn(effect, turn);
             }
         }
     }
 
     /// Makes turns shorter, as the slowest requests wait too long.
-    fn shorten(&mut self, verdict: Verdict, turn: Duration) {
+    fn shorten(&mut self, effect: Effect, turn: Duration) {
         self.patience = PATIENCE_SHORTER;
         if self.bytes > self.bytes_min {
             self.tried = Some((self.bytes, turn));
-            self.bytes = (self.bytes / if verdict.slowest > 3.0 { 4 } else { 2 }).max(self.bytes_min);
+            self.bytes = (self.bytes / if effect.slowest > 3.0 { 4 } else { 2 }).max(self.bytes_min);
             return;
         }
         self.share = (self.share * 0.8).max(SHARE_MIN);
         let is_of_positioning = self.bytes_min > BYTES_MIN;
-        if is_of_positioning && verdict.turn < 0.5 && self.bytes < self.bytes_max {
+        if is_of_positioning && effect.turn < 0.5 && self.bytes < self.bytes_max {
             self.bytes = (self.bytes * 2).min(self.bytes_max); // fewer turns, but longer ones
             self.bytes_min = self.bytes;
         }
@@ -214,11 +214,11 @@ impl Yielding {
 
     /// Tries another length while requests keep within the bounds. Longer turns move more for the same loss; shorter turns
     /// delay each request less.
-    fn try_another_turn(&mut self, verdict: Verdict, turn: Duration) {
-        if verdict.slowest > SLOWEST_FAIR && self.share < SHARE_LOW && self.bytes > self.bytes_min {
-            self.shorten(verdict, turn);
+    fn try_another_turn(&mut self, effect: Effect, turn: Duration) {
+        if effect.slowest > SLOWEST_FAIR && self.share < SHARE_LOW && self.bytes > self.bytes_min {
+            self.shorten(effect, turn);
             self.share = (self.share * 1.5).min(1.0);
-        } else if verdict.slowest < SLOWEST_LOW && verdict.turn < 0.6 && self.bytes < self.bytes_max {
+        } else if effect.slowest < SLOWEST_LOW && effect.turn < 0.6 && self.bytes < self.bytes_max {
             self.bytes = (self.bytes * 2).min(self.bytes_max);
             self.patience = PATIENCE_LONGER;
         }

@@ -181,7 +181,7 @@ impl StripeCache {
             if changed.peek().is_none() {
                 continue;
             }
-            let is_stale = |role: Role| is_parity(role) || changed.clone().any(|transfer| transfer.role == role);
+            let is_stale = |role: Role| role.is_parity() || changed.clone().any(|transfer| transfer.role == role);
             let gone = line.drop_pages(&mut self.free, is_stale);
             self.held -= gone;
             self.held_on_probation -= if line.queue == Queue::Probation { gone } else { 0 };
@@ -311,10 +311,6 @@ impl StripeCache {
         self.free.extend(line.pages.into_iter().map(|(_, page)| page));
         Some(())
     }
-}
-
-fn is_parity(role: Role) -> bool {
-    !matches!(role, Role::Data(_))
 }
 
 /// Fibonacci hashing, so that strides do not collide. The highest bits are the best.

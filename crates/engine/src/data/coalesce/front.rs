@@ -22,7 +22,7 @@ const HOLES_MAX: usize = 8;
 
 /// Where in a stream a write is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum StreamPlace {
     /// At the stream's end.
     Next,
     /// Further on: the write overtook others.
@@ -56,28 +56,28 @@ impl Front {
 
     /// Where in the stream a write is, if it belongs to it. Writes may overtake each other on their way here, but by
     /// no more than `overtaken` bytes.
-    pub(super) fn place(&self, write: &Range<u64>, overtaken: u64) -> Option<Place> {
+    pub(super) fn place(&self, write: &Range<u64>, overtaken: u64) -> Option<StreamPlace> {
         if write.start >= self.next {
             let ahead = write.start - self.next;
             return match ahead {
-                0 => Some(Place::Next),
-                _ if ahead <= overtaken => Some(Place::Ahead),
+                0 => Some(StreamPlace::Next),
+                _ if ahead <= overtaken => Some(StreamPlace::Ahead),
                 _ => None,
             };
         }
         let is_filled = |hole: &Range<u64>| hole.start <= write.start && write.end <= hole.end;
-        self.holes.iter().position(is_filled).map(Place::Late)
+        self.holes.iter().position(is_filled).map(StreamPlace::Late)
     }
 
     /// Records a write of the stream. `overtaken` as in [`Front::place`].
-    pub(super) fn advance(&mut self, write: &Range<u64>, place: Place, overtaken: u64) {
+    pub(super) fn advance(&mut self, write: &Range<u64>, place: StreamPlace, overtaken: u64) {
         match place {
-            Place::Next => self.run = (self.run + 1).min(PROOF_MAX),
-            Place::Ahead => {
+            StreamPlace::Next => self.run = (self.run + 1).min(PROOF_MAX),
+            StreamPlace::Ahead => {
                 self.run = self.run.saturating_sub(1);
                 self.holes.push(self.next..write.start);
             }
-            Place::Late(index) => {
+            StreamPlace::Late(index) => {
                 let hole = self.holes.remove(index);
                 let rest = [write.end..hole.end, hole.start..write.start];
                 rest.into_iter().filter(|rest| !rest.is_empty()).for_each(|rest| self.holes.insert(index, rest));
@@ -151,7 +151,7 @@ mod tests {
     fn a_whole_stripe_is_proof_enough() {
         let mut front = Front::new(600, 600);
         assert!(!front.is_proven(STRIPE));
-        front.advance(&(600..1200), Place::Next, 0);
+        front.advance(&(600..1200), StreamPlace::Next, 0);
         assert!(front.is_proven(STRIPE));
     }
 

@@ -8,7 +8,7 @@
 //!
 //! Pure bookkeeping: a wrong guess costs time, never data.
 
-use crate::data::coalesce::front::{Front, Place};
+use crate::data::coalesce::front::{Front, StreamPlace};
 use std::ops::Range;
 
 /// Streams that are followed at a time.
@@ -125,7 +125,7 @@ impl Streams {
             None => {
                 self.contradict(&write);
                 match self.single_before(at) {
-                    Some(first) => (self.begin(first, waiting_from.map_or(at, |from| from.min(at))), Place::Next),
+                    Some(first) => (self.begin(first, waiting_from.map_or(at, |from| from.min(at))), StreamPlace::Next),
                     None => return self.remember(write.end, bytes),
                 }
             }
@@ -154,12 +154,12 @@ impl Streams {
 
     /// The stream that a write belongs to, and where in it. A stream that continues exactly there comes before one
     /// that the write would have overtaken.
-    fn continued(&self, write: &Range<u64>) -> Option<(usize, Place)> {
+    fn continued(&self, write: &Range<u64>) -> Option<(usize, StreamPlace)> {
         let mut found = None;
         for (index, stream) in self.streams.iter().enumerate() {
             match stream.front.place(write, stream.overtaken(self.stripe_bytes)) {
-                Some(Place::Ahead) if found.is_some() => {}
-                Some(Place::Ahead) => found = Some((index, Place::Ahead)),
+                Some(StreamPlace::Ahead) if found.is_some() => {}
+                Some(StreamPlace::Ahead) => found = Some((index, StreamPlace::Ahead)),
                 Some(place) => return Some((index, place)),
                 None => {}
             }

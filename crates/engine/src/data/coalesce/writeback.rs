@@ -11,70 +11,25 @@
 //! * The memory for dirty data is bounded, apart from requests that are just being answered. A write beyond the bound
 //!   waits until the oldest data is written.
 //! * What a member has no room for is owed ([`crate::control::owed`]), and can be read. A flush fails until it is
-//!   paid.
+//!   written.
 //! * Data that cannot be written for another reason is lost. Reads of it and flushes fail until it is written again,
 //!   as the members still hold what was there before. All else goes on.
 
 use crate::base::buffer::Buffer;
-use crate::base::range_set::Ranges;
 use crate::base::write_set::WriteExtent;
+use crate::base::yield_now::yield_now;
 use crate::core::authority::Authority;
-use crate::data::DataPlane;
+use crate::data::coalesce::coalescer::{Answer, Coalescer};
 use crate::data::coalesce::stripe_write::{RequestId, StripeWrite};
-use crate::data::coalesce::{Answer, Coalescer};
+use crate::data::plane::DataPlane;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;
-use format::geometry::Geometry;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::ops::Range;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
-
-/// How long data is kept that no write adds to and no flush asks for.
-pub(super) const AGE_MAX: Duration = Duration::from_secs(1);
-
-/// Stripe writes whose data was answered, and may not be on the members.
-#[derive(Default)]
-pub(super) struct DirtySet {
-    /// Whether writes are answered from memory.
-    is_on: Cell<bool>,
-    /// In the order of their locks, each with the array's own request for it.
-    writes: RefCell<Vec<(Rc<StripeWrite>, RequestId)>>,
-    /// Stripe writes that the writeback task does not drive yet.
-    fresh: RefCell<Vec<(Rc<StripeWrite>, RequestId)>>,
-    bytes: Cell<u64>,
-    /// Ranges that were answered and could not be written.
-    lost: RefCell<Ranges>,
-    /// Members had no room for some of the data, and have not paid it since ([`crate::control::owed`]).
-    is_owed: Cell<bool>,
-    task_waker: RefCell<Option<Waker>>,
-}
-
-impl DirtySet {
-    pub(super) fn is_on(&self) -> bool {
-        self.is_on.get()
-    }
-
-    /// Counts `more` bytes in a dirty stripe write, and takes off the `less` bytes that they cover.
-    pub(super) fn count(&self, more: u64, less: u64) {
-        self.bytes.set(self.bytes.get() + more - less);
-    }
-
-    /// Bytes that were answered and may not be on the members.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes.get()
-    }
-
-    fn wake(&self) {
-        if let Some(waker) = self.task_waker.take() {
-            waker.wake();
-        }
-    }
-}
+use std::task::{Context, Poll};
 
 impl Coalescer {
     /// Has the array wait for this stripe write in place of the requests that were answered.
@@ -189,7 +144,7 @@ impl<M: Member, C: Clock, A: Authority<M>> Drop for WritebackGuard<'_, M, C, A> 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// [`crate::Array::write_back`].
     pub(crate) async fn write_back(&self) {
-        if self.core.info.read_only || matches!(self.core.geometry(), Geometry::Mapping(_)) {
+        if self.core.info.read_only || self.core.personality().stripe().is_none() {
             return;
         }
         let dirty = &self.coalescer.dirty;
@@ -225,11 +180,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Fails while members owe data that was answered from memory: it is not durable.
-    pub(crate) async fn check_dirty_is_paid(&self) -> Result<(), ArrayError> {
+    pub(crate) async fn check_dirty_is_not_owed(&self) -> Result<(), ArrayError> {
         if !self.coalescer.dirty.is_owed.get() || mutant!("owed-is-flushed") {
             return Ok(());
         }
-        self.pay().await?;
+        self.write_owed().await?;
         if self.core.owes_any() {
             return Err(self.core.no_room());
         }
@@ -269,7 +224,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             // This request does not report the failure of another. Flushes and reads of that range do.
             let _ = self.coalescer.dirty_is_written(1).await;
             // The writeback task releases the stripe write when it runs next.
-            super::yield_now().await;
+            yield_now().await;
         }
     }
 

@@ -17,183 +17,22 @@
 //! Memory is bounded. A stripe that was served in full is dropped at once, otherwise the oldest makes room.
 
 mod streams;
+pub(crate) mod stretches;
 
-use crate::base::buffer::{ALIGNMENT, Buffer};
+use crate::base::buffer::Buffer;
 use crate::core::authority::Authority;
-use crate::data::DataPlane;
-use crate::data::reconstruct::{Done, Reading};
-use crate::data::stripe::{code, shares};
-use crate::plan::planner::{Symbols, plan_read};
+use crate::data::plane::DataPlane;
+use crate::data::read_ahead::stretches::{FromMemory, ReadAhead, Reads, Stretch, StretchPhase, WaiterId};
+use crate::data::reading::Reading;
+use crate::data::stripe::shares;
+use crate::plan::planner::{Symbols, code, plan_read};
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
-use format::geometry::{Geometry, Parity, Role};
+use format::geometry::{Parity, Role};
 use futures_util::task::noop_waker_ref;
-use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::ops::Range;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
-use streams::Streams;
-
-/// A request for at least this fraction of a stripe gets the stripe's memory instead of a copy.
-const SHARE_TO_HAND_OVER: u64 = 64;
-
-type Reads = Pin<Box<dyn Future<Output = Vec<Done>>>>;
-
-/// Names a request that waits.
-type WaiterId = u64;
-
-/// How far a stretch has come.
-enum Phase {
-    /// Members are being read.
-    UnderWay {
-        reading: Box<Reading>,
-        reads: Reads,
-        /// The request that polls the reads.
-        driver: Option<WaiterId>,
-        /// All requests that wait, the driver included. They are woken when the reads end or are abandoned; nothing
-        /// else wakes the driver then.
-        waiting: Vec<(WaiterId, Waker)>,
-    },
-    /// The data that is left, in the array's order.
-    There {
-        data: Buffer,
-        /// How much of it was copied to requests.
-        served: u64,
-    },
-}
-
-/// A stripe, or the rest of one.
-struct Stretch {
-    stripe: u64,
-    /// The first byte, in the array.
-    at: u64,
-    /// The end of the stripe, in the array.
-    end: u64,
-    /// Memory that it takes.
-    bytes: usize,
-    phase: Phase,
-}
-
-struct State {
-    streams: Streams,
-    /// Oldest first.
-    stretches: Vec<Stretch>,
-    /// Memory that all stretches take.
-    bytes: usize,
-}
-
-/// What was read ahead in one array. See the module.
-pub(crate) struct ReadAhead {
-    bytes_max: usize,
-    state: RefCell<State>,
-    next_waiter: Cell<WaiterId>,
-}
-
-/// The answer to a request for data that may have been read ahead, with the request's buffer.
-pub(crate) enum Found {
-    /// The buffer is filled.
-    There(Buffer),
-    /// Members are being read for it, or have to be. Only the general path can serve it.
-    UnderWay(Buffer),
-    /// Nothing was read ahead for it.
-    Nothing(Buffer),
-}
-
-impl ReadAhead {
-    /// For an array of this geometry, with at most `bytes_max` of memory.
-    pub(crate) fn new(geometry: &Geometry, bytes_max: usize) -> Self {
-        let stripe_bytes = match geometry {
-            Geometry::Parity(parity) => parity.stripe_bytes(),
-            Geometry::Mapping(_) => u64::MAX,
-        };
-        let streams = Streams::new(stripe_bytes);
-        let state = RefCell::new(State { streams, stretches: Vec::new(), bytes: 0 });
-        Self { bytes_max, state, next_waiter: Cell::new(0) }
-    }
-
-    /// Serves the array's bytes `at..at + into.len()`, if they were read ahead. They are copied; or, if no other part
-    /// of `into`'s memory is in use, other memory of the pool is handed over.
-    pub(crate) fn serve(&self, at: u64, into: Buffer) -> Found {
-        self.state.borrow_mut().serve(at, into)
-    }
-
-    /// Drops stripes that are about to change.
-    pub(crate) fn invalidate(&self, stripes: Range<u64>) {
-        if !self.state.borrow().stretches.is_empty() {
-            self.drop_stretches(|stretch| stripes.contains(&stretch.stripe));
-        }
-    }
-
-    /// Drops everything, including reads that are under way.
-    pub(crate) fn clear(&self) {
-        self.drop_stretches(|_| true);
-    }
-
-    fn drop_stretches(&self, is_meant: impl Fn(&Stretch) -> bool) {
-        let mut gone = Vec::new();
-        {
-            let state = &mut *self.state.borrow_mut();
-            while let Some(index) = state.stretches.iter().position(&is_meant) {
-                gone.push(state.remove(index));
-            }
-        }
-        for Stretch { phase, .. } in gone {
-            if let Phase::UnderWay { waiting, .. } = phase {
-                waiting.into_iter().for_each(|(_, waker)| waker.wake());
-            }
-        }
-    }
-}
-
-impl State {
-    fn find(&mut self, stripe: u64) -> Option<(usize, &mut Stretch)> {
-        self.stretches.iter_mut().enumerate().find(|(_, stretch)| stretch.stripe == stripe)
-    }
-
-    fn remove(&mut self, index: usize) -> Stretch {
-        let stretch = self.stretches.remove(index);
-        self.bytes -= stretch.bytes;
-        stretch
-    }
-
-    fn serve(&mut self, at: u64, mut into: Buffer) -> Found {
-        let bytes = into.len() as u64;
-        let mut stretches = self.stretches.iter_mut().enumerate();
-        let Some((index, stretch)) = stretches.find(|(_, stretch)| stretch.at <= at && at < stretch.end) else {
-            return Found::Nothing(into);
-        };
-        let Phase::There { data, served } = &mut stretch.phase else { return Found::UnderWay(into) };
-        let start = at - stretch.at;
-        if start + bytes > data.len() as u64 {
-            return Found::Nothing(into);
-        }
-        let is_aligned = (at | bytes).is_multiple_of(ALIGNMENT as u64);
-        if start == 0 && is_aligned && bytes >= data.len() as u64 / SHARE_TO_HAND_OVER && into.is_alone() {
-            stretch.at += bytes;
-            into = data.split_to(bytes as usize);
-        } else {
-            into.copy_from_slice(&data[start as usize..(start + bytes) as usize]);
-            *served += bytes;
-        }
-        let (is_over, left) = (*served >= data.len() as u64, data.len());
-        self.bytes -= std::mem::replace(&mut stretch.bytes, left) - left;
-        if is_over {
-            self.remove(index);
-        }
-        Found::There(into)
-    }
-
-    /// Makes room for `bytes` more. Reads that are under way are left alone.
-    fn make_room(&mut self, bytes: usize, bytes_max: usize) -> bool {
-        while self.bytes + bytes > bytes_max {
-            let is_there = |stretch: &Stretch| matches!(stretch.phase, Phase::There { .. });
-            let Some(oldest) = self.stretches.iter().position(is_there) else { return false };
-            self.remove(oldest);
-        }
-        true
-    }
-}
+use std::task::{Context, Poll};
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Called before a read of a degraded array. Begins to read stripes that the request needs in part, if its stream
@@ -237,15 +76,17 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             Reading::new(&self.core.pool, share.stripe, &share.spans, plan, self.core.pool.take(share.bytes));
         let mut reads: Reads = Box::pin(self.member_reads(&mut reading));
         let phase = match reads.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
-            Poll::Pending => Phase::UnderWay { reading: Box::new(reading), reads, driver: None, waiting: Vec::new() },
-            Poll::Ready(done) => match reading.finish(self.core.info.kernel, parity, done) {
-                Ok(()) => Phase::There { data: reading.into_buffer(), served: 0 },
+            Poll::Pending => {
+                StretchPhase::UnderWay { reading: Box::new(reading), reads, driver: None, waiting: Vec::new() }
+            }
+            Poll::Ready(done) => match reading.finish(self.core.info.kernel, done) {
+                Ok(()) => StretchPhase::There { data: reading.into_buffer(), served: 0 },
                 Err(_) => return, // the request that reads this range meets the error itself
             },
         };
         let bytes = match &phase {
-            Phase::UnderWay { reading, .. } => reading.bytes(),
-            Phase::There { data, .. } => data.len(),
+            StretchPhase::UnderWay { reading, .. } => reading.bytes(),
+            StretchPhase::There { data, .. } => data.len(),
         };
         let state = &mut *self.read_ahead.state.borrow_mut();
         state.bytes += bytes;
@@ -257,12 +98,12 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     pub(crate) async fn read_from_memory(&self, parity: &Parity, at: u64, mut into: Buffer) -> Result<Buffer, Buffer> {
         loop {
             match self.read_ahead.serve(at, into) {
-                Found::There(filled) => return Ok(filled),
-                Found::Nothing(buffer) => return Err(buffer),
-                Found::UnderWay(buffer) => into = buffer,
+                FromMemory::There(filled) => return Ok(filled),
+                FromMemory::Nothing(buffer) => return Err(buffer),
+                FromMemory::UnderWay(buffer) => into = buffer,
             }
             let waiter = Waiter { ahead: &self.read_ahead, stripe: at / parity.stripe_bytes(), id: self.next_waiter() };
-            poll_fn(|context| self.poll_stretch(parity, &waiter, context)).await;
+            poll_fn(|context| self.poll_stretch(&waiter, context)).await;
         }
     }
 
@@ -272,10 +113,12 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Polls the reads, or waits for the request that does.
-    fn poll_stretch(&self, parity: &Parity, waiter: &Waiter<'_>, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_stretch(&self, waiter: &Waiter<'_>, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.read_ahead.state.borrow_mut();
         let Some((index, stretch)) = state.find(waiter.stripe) else { return Poll::Ready(()) };
-        let Phase::UnderWay { reading, reads, driver, waiting } = &mut stretch.phase else { return Poll::Ready(()) };
+        let StretchPhase::UnderWay { reading, reads, driver, waiting } = &mut stretch.phase else {
+            return Poll::Ready(());
+        };
         waiting.retain(|(id, _)| *id != waiter.id);
         let done = match *driver.get_or_insert(waiter.id) == waiter.id {
             true => reads.as_mut().poll(context),
@@ -287,14 +130,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             }
             return Poll::Pending;
         };
-        let is_well = reading.finish(self.core.info.kernel, parity, done).is_ok();
+        let is_well = reading.finish(self.core.info.kernel, done).is_ok();
         let mut stretch = state.remove(index);
-        let Phase::UnderWay { reading, waiting, .. } = stretch.phase else { unreachable!("checked above") };
+        let StretchPhase::UnderWay { reading, waiting, .. } = stretch.phase else { unreachable!("checked above") };
         if is_well {
             let data = reading.into_buffer();
             stretch.bytes = data.len();
             state.bytes += stretch.bytes;
-            state.stretches.push(Stretch { phase: Phase::There { data, served: 0 }, ..stretch });
+            state.stretches.push(Stretch { phase: StretchPhase::There { data, served: 0 }, ..stretch });
         }
         drop(state);
         waiting.into_iter().for_each(|(_, waker)| waker.wake());
@@ -314,7 +157,7 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut state = self.ahead.state.borrow_mut();
         let Some((index, stretch)) = state.find(self.stripe) else { return };
-        let Phase::UnderWay { driver, waiting, .. } = &mut stretch.phase else { return };
+        let StretchPhase::UnderWay { driver, waiting, .. } = &mut stretch.phase else { return };
         waiting.retain(|(id, _)| *id != self.id);
         if driver.is_some_and(|driver| driver != self.id) {
             return;

@@ -37,7 +37,7 @@ impl<M: Member> Device<M> {
 
     /// Fills in unknown checksums from blocks that were found consistent with the other members, and returns how many.
     /// The caller locks the blocks against writes.
-    pub(crate) async fn learn_checksums(&self, at: ComponentByte, data: &[u8]) -> u64 {
+    pub(crate) async fn record_checksums(&self, at: ComponentByte, data: &[u8]) -> u64 {
         match self.checksums.get() {
             // Owed data is in memory only.
             Some(checksums) if !self.owed.touches(&(at.0..at.0 + data.len() as u64)) => {
@@ -62,7 +62,7 @@ impl<M: Member> Device<M> {
 
     /// Whether checksums were filled in under a superblock that the kernel wrote. The header cannot name such a
     /// superblock, because the kernel may write more data under the same one.
-    pub(crate) fn owes_a_superblock(&self) -> bool {
+    pub(crate) fn lacks_a_superblock(&self) -> bool {
         let is_the_kernels = self.superblock.borrow().updated.micros == 0;
         is_the_kernels && self.checksums.get().is_some_and(Checksums::has_unannounced_changes)
     }

@@ -2,7 +2,8 @@
 
 use crate::device::checksums::WrittenChecksums;
 use crate::device::in_use::Device;
-use crate::seam::member::{Member, MemberError, MemberErrorKind, Operation};
+use crate::seam::bytes::zero_or_write;
+use crate::seam::member::{Member, MemberError, Operation};
 use crate::seam::observe::Why;
 use format::units::ComponentByte;
 use std::pin::pin;
@@ -67,15 +68,8 @@ impl<M: Member> Device<M> {
 
     /// Zeroes a range without the successor: by the zeroing command, or else by writing zeros.
     pub(crate) async fn zero_own(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
-        match self.write_zeroes_own(at, bytes).await {
-            Err(error) if error.kind == MemberErrorKind::Unsupported => {}
-            done => return done,
-        }
-        let zeros = self.context.pool.zeroed(ZEROS_BYTES.min(bytes) as usize).freeze();
-        for start in (0..bytes).step_by(zeros.len()) {
-            let length = (bytes - start).min(zeros.len() as u64) as usize;
-            self.write_own(ComponentByte(at.0 + start), vec![zeros.slice(0..length)], Why::Data).await?;
-        }
-        Ok(())
+        let zeros = || self.context.pool.zeroed(ZEROS_BYTES.min(bytes) as usize).freeze();
+        let write = async |start, zeros| self.write_own(ComponentByte(at.0 + start), vec![zeros], Why::Data).await;
+        zero_or_write(self.write_zeroes_own(at, bytes), bytes, zeros, write).await
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! A period is one `daemon_sleep`, as in md. A write reads no clock.
 
-use crate::metadata::bitmap::PAGE_BYTES;
+use crate::metadata::bitmap::sizing::PAGE_BYTES;
 use format::bitmap;
 use format::bitmap::{BitmapSuper, SUPER_BYTES, State};
 use std::collections::BTreeSet;

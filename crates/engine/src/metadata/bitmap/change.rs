@@ -10,18 +10,20 @@
 //! Either way, a member that was to recover by the bitmap recovers in full: the next bitmap knows nothing of it.
 //! Source: `location_store` in `drivers/md/md-bitmap.c`.
 
+use crate::core::authority::Authority;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::device::Device;
-use crate::metadata::Metadata;
-use crate::metadata::bitmap::{BitmapPolicy, Flush, Home, IntentBitmap};
+use crate::metadata::bitmap::intent::{Home, IntentBitmap};
+use crate::metadata::bitmap::policy::BitmapPolicy;
+use crate::metadata::bitmap::rounds::Flush;
+use crate::metadata::state::Metadata;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member};
 use format::bitmap::{BitmapSuper, SUPER_BYTES, set_range};
-use format::geometry::{Geometry, Level};
 use format::placement::bitmap_chunk;
 use format::superblock::Superblock;
-use format::units::{SECTOR_BYTES, Sectors};
+use format::units::Sectors;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -73,9 +75,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// [`crate::Array::remove_bitmap`].
     pub(crate) async fn remove_bitmap(&self) -> Result<(), Refusal> {
-        let _inside = self.enter_to_change()?;
-        let guard = self.lock().await;
-        self.drop_bitmap(&guard).await
+        let change = self.enter_to_change()?.lock().await;
+        self.drop_bitmap(&change).await
     }
 }
 
@@ -88,9 +89,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         for device in self.core.devices() {
             device.superblock.borrow_mut().bitmap = None;
         }
-        self.cancel_recovery_by_bitmap();
+        self.cancel_recovery_by_bitmap(guard);
         self.publish_change(guard).await?;
-        self.intent.take();
+        self.set_intent(guard, None);
         Ok(())
     }
 
@@ -108,12 +109,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// What the bits cover: a component, or the whole array at level 10.
     fn bitmap_covers(&self, superblock: &Superblock) -> Sectors {
-        match self.core.geometry() {
-            Geometry::Mapping(mapping) if mapping.level() == Level::Raid10 => {
-                Sectors(self.core.geometry().array_bytes() / SECTOR_BYTES)
-            }
-            _ => superblock.component,
-        }
+        self.core.geometry().bitmap_covers(superblock.component)
     }
 
     /// The members' bitmap made anew for the planned superblocks, over `covers`. It keeps its chunk size, as the
@@ -165,15 +161,16 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     async fn start_bitmap(&self, home: Home<M>, chunk_bytes: u64, policy: BitmapPolicy) -> Result<(), Refusal> {
-        let _inside = self.enter_to_change()?;
-        let _nobody_writes = self.core.locks.exclusive(0..mutant!("bitmap-under-writes" => 0, else u64::MAX)).await;
+        let entered = self.enter_to_change()?;
+        let everything = self.core.locks.exclusive(0..mutant!("bitmap-under-writes" => 0, else u64::MAX));
+        let entered = entered.quiesce(everything).await;
         self.flush_devices().await.map_err(ArrayError::refusal)?;
-        let guard = self.lock().await;
+        let change = entered.lock().await;
         let superblock = self.check_bitmap_can_be_added()?;
-        self.cancel_recovery_by_bitmap(); // they relied on a bitmap whose file failed
+        self.cancel_recovery_by_bitmap(&change); // they relied on a bitmap whose file failed
         let covers = self.bitmap_covers(&superblock);
         let doubtful = if self.core.health.agreed.get() { 0..0 } else { 0..covers.bytes() };
-        self.put_bitmap(&guard, home, BitmapSuper::new(superblock.set_uuid, covers, chunk_bytes, 0), policy, doubtful)
+        self.put_bitmap(&change, home, BitmapSuper::new(superblock.set_uuid, covers, chunk_bytes, 0), policy, doubtful)
             .await
     }
 
@@ -188,7 +185,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         doubtful: Range<u64>,
     ) -> Result<(), Refusal> {
         {
-            let record = self.record.borrow();
+            let record = self.record();
             // The events of the next round, and no later. If the array goes on without the file, no superblock
             // follows it, and the file must not count.
             header.events = record.events + mutant!("file-ahead" => u64::from(record.rounds_pending.max(1)), else 1);
@@ -196,7 +193,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             header.events_cleared = record.events + u64::from(record.rounds_pending.max(1));
         }
         let room = match &home {
-            Home::Members => self.name_bitmap(SUPER_BYTES as u64 + header.bits().div_ceil(8))?,
+            Home::Members => self.name_bitmap(guard, SUPER_BYTES as u64 + header.bits().div_ceil(8))?,
             Home::File(file) => file.member.limits().bytes,
         };
         let mut image = vec![0; header.bytes_on_disk(room) as usize];
@@ -205,7 +202,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         set_range(&mut image[SUPER_BYTES..], header.bits_of(doubtful));
         let intent = Rc::new(IntentBitmap::new(home, header, image, true, is_agreed, policy));
         self.watch_file(&intent);
-        self.intent.replace(Some(intent.clone()));
+        self.set_intent(guard, Some(intent.clone()));
         let failures = {
             let everything = intent.bits.borrow().everything();
             self.write_pages(guard, &intent, &everything, Flush::Yes).await
@@ -238,7 +235,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// Cancels recovery by bitmap: members that returned may lack more than the bitmap says from now on.
-    fn cancel_recovery_by_bitmap(&self) {
+    fn cancel_recovery_by_bitmap(&self, _guard: &MetadataGuard<'_>) {
         for device in self.core.devices() {
             device.superblock.borrow_mut().recovery_from_bitmap &= mutant!("returns-not-forgotten");
         }
@@ -246,7 +243,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Puts the place of a bitmap of this many bytes into every superblock in memory. Returns the least room on any
     /// member.
-    fn name_bitmap(&self, bytes: u64) -> Result<u64, Refusal> {
+    fn name_bitmap(&self, _guard: &MetadataGuard<'_>, bytes: u64) -> Result<u64, Refusal> {
         let devices = self.core.devices();
         let first: &Rc<Device<M>> = devices.first().expect("a running array has a member");
         let place = first.superblock.borrow().bitmap_place(bytes);
@@ -269,14 +266,6 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             device.superblock.replace(superblock);
         }
         Ok(room)
-    }
-
-    pub(crate) fn enter_to_change(&self) -> Result<crate::base::gate::Inside<'_>, Refusal> {
-        if self.core.info.read_only {
-            return Err(Refusal::new("the array is read-only"));
-        }
-        self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
-        self.core.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))
     }
 
     async fn publish_change(&self, guard: &MetadataGuard<'_>) -> Result<(), Refusal> {

@@ -9,24 +9,16 @@
 //! would cost more than it saves. There, only as many bits are cleared as the writes pay for; md clears them all
 //! (`bitmap_daemon_work` in `drivers/md/md-bitmap.c`).
 
+use crate::core::authority::Authority;
 use crate::core::metadata_lock::MetadataGuard;
-use crate::metadata::Metadata;
-use crate::metadata::bitmap::{Flush, IntentBitmap};
+use crate::metadata::bitmap::intent::IntentBitmap;
+use crate::metadata::bitmap::policy::BitmapClearing;
+use crate::metadata::bitmap::rounds::Flush;
+use crate::metadata::state::Metadata;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
 use std::time::Duration;
-
-/// When bits of a write-intent bitmap are cleared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum BitmapClearing {
-    /// All idle bits while the array is idle. While it is busy, one bit for every 256 writes, the longest idle first.
-    #[default]
-    Sparing,
-    /// All idle bits, always, as md does. After a crash less is resynced. Random writes run slower if they touch more
-    /// chunks than are rewritten within a period.
-    Eager,
-}
 
 /// Whole periods without a write after which a bit may be cleared. The same as in md, which counts a chunk down
 /// twice.
@@ -68,7 +60,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     fn may_clear(&self) -> bool {
         self.core.is_whole()
             && (self.core.health.agreed.get() || mutant!("bits-of-disagreement-cleared"))
-            && self.record.borrow().rounds_pending == 0
+            && self.record().rounds_pending == 0
             && !self.core.owes_any()
     }
 
@@ -138,12 +130,11 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// An ejected member is at least two events behind: [`crate::metadata::superblocks`].
     fn are_absent_shut_out(&self, intent: &IntentBitmap<M>) -> bool {
-        mutant!("absent-not-shut-out")
-            || intent.cleared_everywhere.get().saturating_add(1) >= self.record.borrow().events
+        mutant!("absent-not-shut-out") || intent.cleared_everywhere.get().saturating_add(1) >= self.record().events
     }
 
     async fn shut_out_absent(&self, guard: &MetadataGuard<'_>, intent: &IntentBitmap<M>) -> Result<(), ArrayError> {
-        let events = self.record.borrow().events;
+        let events = self.record().events;
         let round = {
             let mut bits = intent.bits.borrow_mut();
             let current = bits.header.events;

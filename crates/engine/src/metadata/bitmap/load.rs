@@ -5,7 +5,8 @@
 
 use crate::base::buffer::Pool;
 use crate::device::Device;
-use crate::metadata::bitmap::{BitmapPolicy, Home, IntentBitmap};
+use crate::metadata::bitmap::intent::{Home, IntentBitmap};
+use crate::metadata::bitmap::policy::BitmapPolicy;
 use crate::seam::bytes::read_bytes;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Candidate, Member};
@@ -49,11 +50,9 @@ pub(crate) async fn load<M: Member>(
     pool: &Pool,
 ) -> Result<Option<IntentBitmap<M>>, Refusal> {
     let freshest = context.freshest;
-    slots.iter().flatten().try_for_each(|device| follow(freshest, device, Standing::Member))?;
-    spares.iter().try_for_each(|device| follow(freshest, device, Standing::Spare))?;
+    follow_all(freshest, slots, spares)?;
     let mut united: Option<United> = None;
     for device in slots.iter().flatten() {
-        device.successor().map_or(Ok(()), |successor| follow(freshest, &successor, Standing::Spare))?;
         let superblock = device.superblock.borrow().clone();
         let Some((header, image)) = read_bitmap(&device.name, &device.member, &superblock, pool).await? else {
             continue;
@@ -76,8 +75,21 @@ enum Standing {
     Spare,
 }
 
+/// Gives all devices the bitmap of the freshest superblock.
+fn follow_all<M: Member>(
+    freshest: &Superblock,
+    slots: &[Option<Rc<Device<M>>>],
+    spares: &[Rc<Device<M>>],
+) -> Result<(), Refusal> {
+    for device in slots.iter().flatten() {
+        follow(freshest, device, Standing::Member)?;
+        device.successor().map_or(Ok(()), |successor| follow(freshest, &successor, Standing::Spare))?;
+    }
+    spares.iter().try_for_each(|device| follow(freshest, device, Standing::Spare))
+}
+
 /// A member that is one event behind may not know yet that a bitmap was added or removed. An added bitmap is on that
-/// member already: it was written before any superblock named it.
+/// member already: it was written before any superblock named it. No lock is needed: the array does not run yet.
 fn follow<M: Member>(freshest: &Superblock, device: &Device<M>, standing: Standing) -> Result<(), Refusal> {
     let superblock = device.superblock.borrow().clone();
     if superblock.bitmap == freshest.bitmap {
@@ -99,6 +111,8 @@ fn follow<M: Member>(freshest: &Superblock, device: &Device<M>, standing: Standi
 pub(crate) async fn load_file<M: Member>(
     context: &LoadContext<'_>,
     file: Candidate<M>,
+    slots: &[Option<Rc<Device<M>>>],
+    spares: &[Rc<Device<M>>],
     pool: &Pool,
 ) -> Result<IntentBitmap<M>, Refusal> {
     let freshest = context.freshest;
@@ -108,6 +122,7 @@ pub(crate) async fn load_file<M: Member>(
             .field("superblock.feature_map")
             .advice("assemble it without a bitmap file"));
     }
+    follow_all(freshest, slots, spares)?;
     let room = file.member.limits().bytes;
     let (header, image) =
         read_bitmap_at(&file.name, &file.member, MemberByte(0), room, &freshest.set_uuid, pool).await?;

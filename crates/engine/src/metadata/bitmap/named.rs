@@ -6,8 +6,8 @@
 //! superblock, everything counts as named, and the recovery is a full one. Nothing is written here.
 
 use crate::core::metadata_lock::MetadataGuard;
-use crate::metadata::Metadata;
 use crate::metadata::bitmap::load::read_bitmap;
+use crate::metadata::state::Metadata;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use format::bitmap::{BitmapSuper, SUPER_BYTES, State};
@@ -46,8 +46,7 @@ fn is_current(header: &BitmapSuper, superblock: &Superblock) -> bool {
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
-    /// Sets the bits of the named ranges. The next round of superblocks writes them. The caller holds the metadata
-    /// lock.
+    /// Sets the bits of the named ranges. The next round of superblocks writes them.
     pub(crate) fn note_named(&self, _guard: &MetadataGuard<'_>, named: &Named) {
         for range in &named.0 {
             drop((!mutant!("own-bits-ignored")).then(|| self.note_covered(range.clone())));

@@ -6,9 +6,11 @@
 //!
 //! Source of the rule: `drivers/md/md-bitmap.c` (2023), which widens only the last page.
 
-use crate::metadata::bitmap::PAGE_BYTES;
 use crate::seam::member::Limits;
 use std::ops::Range;
+
+/// md's page, the unit in which bitmaps are written.
+pub(super) const PAGE_BYTES: usize = 4096;
 
 /// How large writes of the write-intent bitmap are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

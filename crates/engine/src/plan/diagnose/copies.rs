@@ -2,7 +2,7 @@
 //!
 //! Pure.
 
-use crate::plan::diagnose::{BlockEvidence, Evidence, Indices, Verdict, indices, known_bad_by};
+use crate::plan::diagnose::evidence::{BlockEvidence, Evidence, Indices, Verdict, indices, known_bad_by};
 
 /// Judges the copies of one block.
 pub fn judge_copies(evidence: &[BlockEvidence<'_>]) -> Verdict {

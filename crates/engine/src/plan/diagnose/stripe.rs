@@ -9,7 +9,7 @@
 //! * One: every remaining block is part of it, so it blames none of them.
 //! * None: there is nothing to compare.
 
-use crate::plan::diagnose::{BlockEvidence, Evidence, Indices, Verdict, indices, known_bad_by};
+use crate::plan::diagnose::evidence::{BlockEvidence, Evidence, Indices, Verdict, indices, known_bad_by};
 use parity::{Kernel, Symbol, gf};
 use smallvec::SmallVec;
 

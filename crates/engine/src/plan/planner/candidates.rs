@@ -9,7 +9,8 @@
 //!    be computed without it, or where fewer chunks are read.
 //! 4. At most one readable data chunk is solved for.
 
-use crate::plan::planner::{Code, Column, Method, StripeHealth, Symbols};
+use crate::plan::planner::symbols::Symbols;
+use crate::plan::planner::types::{Code, Column, Method, StripeHealth};
 use format::geometry::Role;
 use smallvec::SmallVec;
 

@@ -172,11 +172,12 @@ function show(status, measures) {
     `${status.in_sync} of ${status.raid_disks} members in sync, events ${status.events}, uuid ${status.uuid}${bitmap}`;
   at("sweep").hidden = !status.sweep;
   if (status.sweep) {
-    const { action, percent, done_bytes, total_bytes, bytes_per_second, seconds_left } = status.sweep;
+    const { action, percent, done_bytes, total_bytes, bytes_per_second, seconds_left, held_by } = status.sweep;
     at("sweep-progress").value = percent;
     const left = seconds_left === null ? "" : `, ${Math.ceil(seconds_left / 60)} min left`;
-    at("sweep-text").textContent =
-      `${action}: ${percent.toFixed(1)} % (${size(done_bytes)} of ${size(total_bytes)}), ${size(bytes_per_second)}/s${left}`;
+    const held = held_by === "requests" ? ", yields to requests (faster: set sync-speed-min)" : held_by ? `, held by ${held_by}` : "";
+    const rate = `${size(bytes_per_second)}/s${left}${held}`;
+    at("sweep-text").textContent = `${action}: ${percent.toFixed(1)} % (${size(done_bytes)} of ${size(total_bytes)}), ${rate}`;
   }
   const wanted = status.members.map((member) => memberRow(member, measured.get(member.name), known.get(member.name), seconds));
   wanted.push(...status.missing.map(missingRow));

@@ -11,7 +11,7 @@ use crate::command::text::level::level_name;
 use crate::command::text::output::{print, print_json, tell};
 use crate::command::text::progress::Progress;
 use crate::command::text::size::Size;
-use crate::create::{Watcher, are_all_new, default_recipe, has_chunks};
+use crate::create::{Watcher, are_all_new, default_recipe};
 use crate::machine::{Arena, Machine};
 use crate::names::name_of;
 use engine::create::{Contents, Recipe};
@@ -172,7 +172,7 @@ fn logical_block_bytes(asked: Option<Size>) -> Result<u32, Failure> {
 }
 
 fn chunk_bytes(level: Level, asked: Option<Size>) -> Result<Option<u64>, Failure> {
-    if asked.is_some() && !has_chunks(level) {
+    if asked.is_some() && !level.has_chunks() {
         return Err(Failure::refused(format!("--chunk: {} has no chunks", level_name(level))));
     }
     if let Some(Size(kib)) = asked.filter(|size| size.0 < 4096) {

@@ -3,8 +3,7 @@
 use crate::command::text::output::columns;
 use crate::command::text::size::Size;
 use crate::command::text::wording::utc;
-use engine::examined::{BadBlocksExamined, BitmapExamined, ReshapeExamined};
-use engine::status::Examination;
+use engine::examined::{BadBlocksExamined, BitmapExamined, Examination, ReshapeExamined};
 
 /// The metadata of a member.
 pub(crate) fn examination(member: &Examination) -> String {

@@ -7,7 +7,7 @@
 
 use crate::command::opening::members::ArrayUuid;
 use crate::command::text::failure::Failure;
-use engine::status::Examination;
+use engine::examined::Examination;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 

@@ -46,7 +46,7 @@ impl Volume for Exported {
     // otherwise each read would move and allocate as much as the largest.
 
     async fn write(&self, at: u64, from: Block, durability: Durability) -> Result<(), VolumeError> {
-        Box::pin(self.0.write(at, from, of_engine(durability))).await.map_err(failed)
+        Box::pin(self.0.write(at, from, durability)).await.map_err(failed)
     }
 
     async fn flush(&self) -> Result<(), VolumeError> {
@@ -64,19 +64,11 @@ impl Volume for Exported {
         may_discard: bool,
         durability: Durability,
     ) -> Result<(), VolumeError> {
-        let durability = of_engine(durability);
         let zeroed = match may_discard {
             true => Box::pin(self.0.punch_hole(at, bytes, durability)).await,
             false => Box::pin(self.0.write_zeroes(at, bytes, durability)).await,
         };
         zeroed.map_err(failed)
-    }
-}
-
-fn of_engine(durability: Durability) -> engine::Durability {
-    match durability {
-        Durability::Ordinary => engine::Durability::Ordinary,
-        Durability::Stable => engine::Durability::Stable,
     }
 }
 

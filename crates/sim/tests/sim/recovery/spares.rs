@@ -1,4 +1,5 @@
-//! Spares for which superblocks or bitmaps have no room, and power cuts while a bitmap is removed.
+//! Spares for which superblocks or bitmaps have no room, that were away, or that fail while they are prepared; and power
+//! cuts while a bitmap is removed.
 //!
 //! Such a spare is left out with the reason; a spare that can serve takes over.
 
@@ -88,4 +89,54 @@ fn a_spare_takes_over_after_a_power_cut_at_any_write_of_a_bitmap_removal() {
             || false,
         );
     }
+}
+
+#[test]
+fn a_spare_that_was_away_while_the_bitmap_moved_to_a_file_takes_a_slot() {
+    let life = Life::new(Setup { bitmap: true, ..RAID5 }, 6);
+    life.world.clone().run(
+        async {
+            let (members, blanks) = life.create_with_spare().await;
+            let array = life.assemble(&members, false).await.expect("whole");
+            array.remove_bitmap().await.expect("there is one");
+            let file = life.member("bitmap", 0);
+            array.add_bitmap_file(candidate(&file), Some(4096), BitmapPolicy::default()).await.expect("it fits");
+            array.stop().await.expect("stops clean");
+            let rest: Vec<_> = [&blanks[0], &members[0], &members[2], &members[3]].into_iter().cloned().collect();
+            let offer = Offer { members: candidates(&rest), bitmap: Some(candidate(&file)) };
+            let pool = Pool::new(1 << 20);
+            let array = Simulated::assemble_offer(offer, AssembleOptions::default(), pool, life.world.clock());
+            let array = array.await.expect("degraded");
+            let keeper = array.clone();
+            life.world.spawn(async move { keeper.keep_whole().await });
+            life.until_whole(&array).await;
+            array.stop().await.expect("stops clean");
+        },
+        || false,
+    );
+}
+
+#[test]
+fn no_superblock_outlives_data_that_was_overwritten_before_a_member_could_be_added() {
+    let life = Life::new(RAID5, 7);
+    life.world.clone().run(
+        async {
+            let (members, _) = life.create().await;
+            let array = life.assemble(&members, false).await.expect("whole");
+            life.fill(&array).await;
+            array.fail(&members[1].name()).await.expect("the level survives it");
+            array.remove(&members[1].name()).await.expect("faulty");
+            // Where a superblock of version 1.0 would be, there is data. It cannot be read, so it is overwritten.
+            let end = members[1].image().len() as u64;
+            let place = (end / 512 - 16) / 8 * 8 * 512;
+            members[1].faults().bad_reads.borrow_mut().push(place..place + 4096);
+            let added = array.add(candidate(&members[1]), [9; 16], true).await;
+            added.expect_err("a part of it stays unreadable");
+            let image = members[1].image();
+            assert_eq!(image[place as usize..][..4096], [0; 4096]);
+            assert_eq!(image[4096..][..4096], [0; 4096], "the superblock of version 1.2");
+            array.stop().await.expect("stops clean");
+        },
+        || false,
+    );
 }

@@ -215,7 +215,7 @@ fn write_stripe(limit: &mut Limit, parity: &Parity, stripe: u64, within: Range<u
     let written = chunk_ranges(parity, &within);
     let is_full = within == (0..parity.stripe_bytes());
     let range = if is_full { 0..parity.chunk_bytes() } else { written[0].1.clone() };
-    let parities = [Role::P, Role::Q].into_iter().take(usize::from(parity.parities()));
+    let parities = parity.parity_roles();
     let data = written.iter().map(|(index, _)| Role::Data(*index));
     if !is_full {
         let untouched = (0..parity.data_chunks()).filter(|index| *index != written[0].0).map(Role::Data);

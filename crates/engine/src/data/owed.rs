@@ -2,16 +2,14 @@
 //!
 //! The list of what a member owes is [`crate::device::owed`]; when to try is decided by `control`.
 
-use crate::base::range_lock::RangeGuard;
 use crate::core::authority::Authority;
-use crate::data::DataPlane;
+use crate::data::plane::DataPlane;
 use crate::device::owed::Content;
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
 use crate::seam::observe::Why;
-use format::geometry::Geometry;
 use format::units::{ComponentByte, Slot};
 use std::ops::Range;
 use std::rc::Rc;
@@ -28,7 +26,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if self.core.context.owed_changed.is_untouched() || self.core.owed_cost() <= OWED_MAX {
             return Ok(());
         }
-        Box::pin(self.pay()).await?;
+        Box::pin(self.write_owed()).await?;
         if self.core.owed_cost() > OWED_MAX { Err(self.core.no_room()) } else { Ok(()) }
     }
 
@@ -36,14 +34,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ///
     /// # Errors
     /// When a member failed in another way, and the array cannot do without it.
-    pub(crate) async fn pay(&self) -> Result<(), ArrayError> {
+    pub(crate) async fn write_owed(&self) -> Result<(), ArrayError> {
         for slot in (0..self.core.geometry().slots()).map(Slot) {
             let Some(device) = self.core.device(slot) else { continue };
             let mut at = 0;
             while let Some(part) = device.owed.next(at) {
-                let part = self.part_to_pay(slot, part);
+                let part = self.owed_part(slot, part);
                 at = part.end;
-                match self.pay_part(slot, &device, &part).await {
+                match self.write_owed_part(slot, &device, &part).await {
                     Err(error) if error.kind == MemberErrorKind::NoSpace => break,
                     Err(error) => self.authority.record_failure(&device, &error).await?,
                     Ok(()) => {}
@@ -54,30 +52,13 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// The front of a part, as much as one lock covers.
-    pub(crate) fn part_to_pay(&self, slot: Slot, part: Range<u64>) -> Range<u64> {
-        let bytes = match self.core.geometry() {
-            Geometry::Parity(parity) => parity.chunk_bytes() - part.start % parity.chunk_bytes(),
-            Geometry::Mapping(mapping) => match mapping.held(slot, ComponentByte(part.start)) {
-                Some(_) => mapping.chunk_rest(ComponentByte(part.start)),
-                None => PART_BYTES,
-            },
-        };
+    pub(crate) fn owed_part(&self, slot: Slot, part: Range<u64>) -> Range<u64> {
+        let bytes = self.core.personality().lock_rest(slot, ComponentByte(part.start)).unwrap_or(PART_BYTES);
         part.start..part.end.min(part.start + bytes.min(PART_BYTES))
     }
 
-    /// Keeps writes off a part of one chunk or piece of a member.
-    pub(crate) async fn lock_part(&self, slot: Slot, part: &Range<u64>) -> Option<RangeGuard<'_>> {
-        match self.core.geometry() {
-            Geometry::Parity(parity) => Some(self.lock_stripes(parity, part).await),
-            Geometry::Mapping(mapping) => {
-                let at = mapping.held(slot, ComponentByte(part.start))?;
-                Some(self.core.locks.exclusive(at.0..at.0 + part.end - part.start).await)
-            }
-        }
-    }
-
     /// Writes what a member owes of one part.
-    pub(crate) async fn pay_part(
+    pub(crate) async fn write_owed_part(
         &self,
         slot: Slot,
         device: &Rc<Device<M>>,

@@ -1,8 +1,8 @@
 //! Data that members had no room for: how much of it there is, and the error that requests get meanwhile.
 //!
-//! Nothing is written here; [`crate::data::debts`] writes the data once there is room.
+//! Nothing is written here; [`crate::data::owed`] writes the data once there is room.
 
-use crate::core::Core;
+use crate::core::state::Core;
 use crate::device::Device;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};

@@ -1,0 +1,85 @@
+//! What an array is assembled from: members, a bitmap file, and settings. Also which members do not take part.
+//!
+//! Values alone; [`crate::control::assemble`] reads the members.
+
+use crate::data::stripe_size::StripeSize;
+use crate::device::checksums::Verify;
+use crate::metadata::bitmap::BitmapPolicy;
+use crate::seam::member::Candidate;
+use serde::Serialize;
+
+/// The members, and the bitmap file, that an array is assembled from.
+pub struct Offer<M> {
+    /// Its members.
+    pub members: Vec<Candidate<M>>,
+    /// The file that holds its write-intent bitmap, for an array that keeps it in one.
+    pub bitmap: Option<Candidate<M>>,
+}
+
+/// Settings of an assembly.
+#[derive(Debug, Clone)]
+pub struct AssembleOptions {
+    /// Accept possible loss, and warn about it. Covers four cases: the fewest and least stale members that
+    /// an array with too few current ones can start with, as in mdadm; a dirty and degraded parity array,
+    /// where the missing member's data may be wrong where a write was under way; a dirty parity array with bad
+    /// blocks, likewise; and an array whose write journal is lost, for reading.
+    pub force: bool,
+    /// Never write to any member.
+    pub read_only: bool,
+    /// Read what the members' bad-block logs say must not be read, after a fault that is gone, such as a bad
+    /// cable. The data may be old. Only with `read_only`, as a write would treat the places as sound.
+    pub ignore_bad_blocks: bool,
+    /// The layout of a RAID-0 of unequal members whose superblock gives none: 1 original, 2 alternate.
+    pub raid0_layout: Option<u32>,
+    /// The policy of the write-intent bitmap.
+    pub bitmap: BitmapPolicy,
+    /// When checksums are verified, where the members have them.
+    pub verify: Verify,
+    /// The parity kernel; the best for this processor when `None`.
+    pub kernel: Option<&'static parity::Kernel>,
+    /// The unit in which partly written stripes are moved.
+    pub stripe_size: StripeSize,
+    /// The most memory, in bytes, for cached stripes that are likely to be written again. When `None`:
+    /// [`CACHE_BYTES`], or none for members that are memory themselves.
+    pub cache_bytes: Option<usize>,
+    /// The most bytes of writes that may wait for other writes of their stripes.
+    pub gather_bytes: u64,
+    /// The most memory, in bytes, for read-ahead of sequential streams on a degraded array; 0 turns it off.
+    pub read_ahead_bytes: usize,
+}
+
+/// Default of [`AssembleOptions::read_ahead_bytes`].
+const READ_AHEAD_BYTES: usize = 32 << 20;
+
+/// Default of [`AssembleOptions::gather_bytes`].
+const GATHER_BYTES: u64 = 64 << 20;
+
+/// Default of [`AssembleOptions::cache_bytes`], where a cache pays.
+pub const CACHE_BYTES: usize = 32 << 20;
+
+impl Default for AssembleOptions {
+    fn default() -> Self {
+        Self {
+            force: false,
+            read_only: false,
+            ignore_bad_blocks: false,
+            raid0_layout: None,
+            bitmap: BitmapPolicy::default(),
+            verify: Verify::default(),
+            kernel: None,
+            stripe_size: StripeSize::Auto,
+            cache_bytes: None,
+            gather_bytes: GATHER_BYTES,
+            read_ahead_bytes: READ_AHEAD_BYTES,
+        }
+    }
+}
+
+/// A member that was offered and does not take part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}

@@ -1,0 +1,103 @@
+//! The metadata as the data path sees it: marks before data is written, and the record of failed members.
+//!
+//! The rounds that these calls lead to are in [`crate::metadata::superblocks`] and [`crate::metadata::bitmap`].
+
+use crate::base::join::join_all;
+use crate::core::authority::Authority;
+use crate::device::{Device, DeviceState, Failures};
+use crate::metadata::bitmap::intent::WriteMark;
+use crate::metadata::state::Metadata;
+use crate::seam::clock::Clock;
+use crate::seam::error::{ArrayError, ArrayErrorKind};
+use crate::seam::member::{Member, MemberError};
+use crate::seam::observe::Why;
+use format::superblock::Resync;
+use std::ops::Range;
+use std::rc::Rc;
+
+impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
+    type Mark = WriteMark<M>;
+
+    /// Marks the array dirty and sets the bits of `range`, before data is written there. Both are then on stable
+    /// storage on every member. The caller holds the result until every member has the data.
+    async fn mark_write(&self, range: &Range<u64>) -> Result<WriteMark<M>, ArrayError> {
+        // Recorded first, so that the round that marks the array dirty writes the bits as well.
+        let mark = self.note(range);
+        self.mark_dirty().await?;
+        if !mutant!("intent-after-data") {
+            self.record_intent(&mark).await?;
+        }
+        Ok(mark)
+    }
+
+    /// Called after data was written or flushed without members that have left. The superblocks must say that those
+    /// have left; after a power failure they would otherwise count as current.
+    async fn record_departed(&self) -> Result<(), ArrayError> {
+        if self.core.context.is_successor_lost.get() {
+            let guard = self.lock().await;
+            self.eject(&guard, self.core.failed_successors(&guard)).await?;
+        }
+        // This flush covers data that an earlier user left unflushed. Members that are absent now do not get that
+        // data.
+        let absent_pending = || {
+            let record = self.record();
+            record.rounds_pending > 0 && record.resync != Resync::Clean
+        };
+        if self.record().dirty {
+            return self.mark_dirty().await;
+        }
+        if !self.core.is_redundant() || !absent_pending() || mutant!("flush-without-absent") {
+            return Ok(());
+        }
+        Box::pin(async {
+            let change = self.begin().await?;
+            if absent_pending() { self.publish(&change).await } else { Ok(()) }
+        })
+        .await
+    }
+
+    /// Flushes every device and ejects those that fail.
+    async fn flush_devices(&self) -> Result<(), ArrayError> {
+        let devices = self.core.devices();
+        let flushes = join_all(devices.iter().map(|device| device.flush(Why::Data))).await;
+        let failed = devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?)));
+        self.record_failures(failed.collect()).await?;
+        self.core.check_not_failed()
+    }
+
+    /// Records a member's failed write. What the member lacks becomes a bad block, or the member is ejected; the
+    /// superblocks say so before this returns. A member without room for data has not failed: it owes the data
+    /// ([`crate::device::owed`]).
+    ///
+    /// # Errors
+    /// `NoSpace`, with nothing recorded, when the member had no room. `Io` when the array cannot do without the
+    /// member: then the array takes no more writes, and its superblocks stay as they are, dirty.
+    async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
+        if self.core.is_redundant() && self.core.is_out_of_room(device, error) {
+            return Err(ArrayError::new(ArrayErrorKind::NoSpace, format!("{}: no room: {error}", device.name)));
+        }
+        let guard = self.lock().await;
+        if let Some(range) = self.core.data_of(device, error).filter(|_| device.state.get() == DeviceState::InSync) {
+            self.core.check_not_failed()?;
+            if !self.core.others_can_supply(device, &range) {
+                return Err(self.core.fail_without(device, error));
+            }
+            if self.core.add_bad_blocks(&guard, device, &range, error) {
+                return self.publish(&guard).await;
+            }
+        }
+        self.eject(&guard, vec![(device.clone(), error.clone())]).await
+    }
+
+    /// Records each of these failures. Returns the gravest error: `NoSpace` only if there is no other.
+    async fn record_failures(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+        let mut outcome = Ok(());
+        for (device, error) in failures {
+            match Box::pin(self.record_failure(&device, &error)).await {
+                Err(error) if outcome.is_ok() || error.kind != ArrayErrorKind::NoSpace => outcome = Err(error),
+                _ => {}
+            }
+        }
+        outcome
+    }
+}

@@ -1,0 +1,57 @@
+//! The metadata of a running array as an object: the record, the bitmap and their lock.
+//!
+//! The record is private to this file. It changes only through [`Metadata::record_mut`], which takes the lock's guard.
+
+use crate::base::notify::Signal;
+use crate::core::Core;
+use crate::core::metadata_lock::{Guarded, MetadataGuard, MetadataLock};
+use crate::metadata::bitmap::intent::IntentBitmap;
+use crate::metadata::record::Record;
+use crate::seam::clock::Clock;
+use crate::seam::member::Member;
+use std::cell::{Ref, RefMut};
+use std::rc::Rc;
+
+/// Superblocks and bitmap of an array.
+pub(crate) struct Metadata<M: Member, C: Clock> {
+    pub(crate) core: Rc<Core<M, C>>,
+    record: Guarded<Record>,
+    /// Raised when the array is marked dirty.
+    pub(crate) marked_dirty: Signal,
+    intent: Guarded<Option<Rc<IntentBitmap<M>>>>,
+    lock: MetadataLock,
+}
+
+impl<M: Member, C: Clock> Metadata<M, C> {
+    pub(crate) fn new(core: Rc<Core<M, C>>, record: Record, intent: Option<IntentBitmap<M>>) -> Self {
+        let intent = Guarded::new(intent.map(Rc::new));
+        let record = Guarded::new(record);
+        Self { core, record, marked_dirty: Signal::default(), intent, lock: MetadataLock::default() }
+    }
+
+    /// The right to change superblocks and bitmap. Rounds follow each other in the order of these calls. The array may
+    /// have failed: [`Metadata::begin`] checks that, too.
+    pub(crate) async fn lock(&self) -> MetadataGuard<'_> {
+        self.lock.take().await
+    }
+
+    /// What the superblocks say or are about to say, and the rounds that are pending.
+    pub(crate) fn record(&self) -> Ref<'_, Record> {
+        self.record.borrow()
+    }
+
+    /// The record, to be changed. The next round of superblocks writes the change.
+    pub(crate) fn record_mut(&self, guard: &MetadataGuard<'_>) -> RefMut<'_, Record> {
+        self.record.borrow_mut(guard)
+    }
+
+    /// The write-intent bitmap, when the array has one.
+    pub(crate) fn intent(&self) -> Option<Rc<IntentBitmap<M>>> {
+        self.intent.borrow().clone()
+    }
+
+    /// From now on this is the array's bitmap, or it has none.
+    pub(super) fn set_intent(&self, guard: &MetadataGuard<'_>, intent: Option<Rc<IntentBitmap<M>>>) {
+        *self.intent.borrow_mut(guard) = intent;
+    }
+}
