@@ -2,7 +2,7 @@
 //!
 //! Whether the member's own superblock is *stale* follows from the two. It is stale if it does not say yet that the
 //! member has a slot, or that it is in sync. The order of a round of superblocks depends on that
-//! ([`crate::metadata::superblocks`]).
+//! ([`crate::metadata::Metadata::publish`]).
 //!
 //! What the superblock should say is the device's state. What it says is [`Claim`], which only assembly and a written
 //! superblock change. Two reasons do not show in the state, and are set: see [`Outdated`].
