@@ -66,7 +66,7 @@ pub(crate) struct Owed {
 impl Owed {
     /// Nothing owed by a member of an array of `level`.
     pub(super) fn of_level(level: Level) -> Self {
-        Self { is_allowed: is_redundant(level), ..Self::default() }
+        Self { is_allowed: level.is_redundant(), ..Self::default() }
     }
 
     /// Whether a write without space is kept as owed.
@@ -162,11 +162,6 @@ impl Owed {
             }
         }
     }
-}
-
-/// Whether `level` has redundancy, as md defines it.
-fn is_redundant(level: Level) -> bool {
-    !matches!(level, Level::Linear | Level::Raid0)
 }
 
 /// The pieces that overlap `range`, in ascending order.
