@@ -11,7 +11,7 @@ mod authority;
 pub(crate) mod bitmap;
 pub(crate) mod record;
 mod state;
-mod superblocks;
+pub(crate) mod superblocks;
 mod transaction;
 
 pub(crate) use state::Metadata;

@@ -1,6 +1,6 @@
 //! Sweeps: a window that moves over all stripes of an array, for one of several purposes.
 //!
-//! The [`Purpose`] says which positions a sweep covers and what it does to a window of them. Everything else
+//! The [`purpose::Purpose`] says which positions a sweep covers and what it does to a window of them. Everything else
 //! is common: the number of bytes in flight on each member, long transfers, a speed that yields to requests,
 //! checkpoints in md's own superblock fields, and the progress that `status` shows. So md or this engine can
 //! continue an interrupted sweep.

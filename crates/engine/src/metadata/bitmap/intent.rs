@@ -61,7 +61,7 @@ pub(crate) struct IntentBitmap<M> {
     pub(super) is_valid: Cell<bool>,
     /// The oldest `events_cleared` on any member.
     pub(super) cleared_everywhere: Cell<u64>,
-    /// The worth of the writes since the last period, in the units of [`clearing`].
+    /// The worth of the writes since the last period, in the units of [`crate::metadata::bitmap::clearing`].
     pub(super) written: Cell<u64>,
 }
 

@@ -132,9 +132,11 @@ fn no_superblock_outlives_data_that_was_overwritten_before_a_member_could_be_add
             members[1].faults().bad_reads.borrow_mut().push(place..place + 4096);
             let added = array.add(candidate(&members[1]), [9; 16], true).await;
             added.expect_err("a part of it stays unreadable");
-            let image = members[1].image();
-            assert_eq!(image[place as usize..][..4096], [0; 4096]);
-            assert_eq!(image[4096..][..4096], [0; 4096], "the superblock of version 1.2");
+            {
+                let image = members[1].image();
+                assert_eq!(image[place as usize..][..4096], [0; 4096]);
+                assert_eq!(image[4096..][..4096], [0; 4096], "the superblock of version 1.2");
+            }
             array.stop().await.expect("stops clean");
         },
         || false,
