@@ -116,7 +116,7 @@ impl Watcher for Reporter {
 
 fn bitmap_file(arguments: &CreateArguments) -> Result<Option<BitmapFile>, Failure> {
     let Some(Bitmap::File(path)) = &arguments.bitmap else { return Ok(None) };
-    if matches!(arguments.level, Level::Linear | Level::Raid0) {
+    if !arguments.level.is_redundant() {
         return Err(Failure::refused("--bitmap: a level without redundancy has no bitmap"));
     }
     let file = BitmapFile { path: path.clone(), chunk_bytes: arguments.bitmap_chunk.map(|size| size.0) };

@@ -52,7 +52,7 @@ pub(super) async fn measure_sweeps(
     bench: &Bench,
     geometry: &Geometry,
 ) -> Result<Vec<Sweep>, Failure> {
-    if matches!(level, Level::Linear | Level::Raid0) {
+    if !level.is_redundant() {
         return Ok(Vec::new());
     }
     make_array(machine, members, level, chunk_bytes, integrity, true, Contents::Unknown).await?;
