@@ -16,6 +16,7 @@ use crate::command::text::size::Size;
 use crate::machine::{Arena, Array, Machine, Purpose};
 use crate::names::{name_of, path_of};
 use crate::pieces::{DEPTH, pieces};
+use crate::place::file_of;
 use engine::inspect::{find_superblock, what_it_holds};
 use engine::status::{Status, uuid_text};
 use engine::{ArrayErrorKind, BitmapPolicy, Block, Candidate, Durability};
@@ -191,7 +192,7 @@ fn too_long(source: &str, room: u64) -> Failure {
 
 /// Refuses `path` if it is a member of `array`: the copy would overwrite or read the array's own metadata.
 fn refuse_member(path: &Path, array: &Array, option: &str) -> Result<(), Failure> {
-    if array.status().members.iter().any(|member| is_same_file(path, &path_of(&member.name))) {
+    if array.status().members.iter().any(|member| is_same_file(path, &file_of(&path_of(&member.name)))) {
         let refused = Failure::refused(format!("{}: a member of this array", name_of(path)));
         return Err(refused.advise(format!("choose another {option}")));
     }

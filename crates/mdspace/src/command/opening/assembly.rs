@@ -10,6 +10,7 @@ use crate::command::text::output::tell;
 use crate::command::text::progress::Progress;
 use crate::machine::{Array, Consent, Machine, Purpose};
 use crate::names::name_of;
+use crate::whole_disks::{Disk, members_on};
 use engine::inspect::find_superblock;
 use engine::status::level_name;
 use engine::{BitmapPolicy, Candidate, Offer, Refusal};
@@ -65,14 +66,33 @@ impl Found {
     }
 }
 
+/// A line about an array, with its members.
+fn description((superblock, members): &(Superblock, Vec<String>)) -> String {
+    let name = String::from_utf8_lossy(superblock.set_name.as_bytes()).escape_default().to_string();
+    let level = level_name(superblock.level);
+    format!("\n  {} \"{name}\" ({level}): {}", ArrayUuid(superblock.set_uuid), members.join(" "))
+}
+
+/// Prints what is odd about the tables of disks.
+fn note_disks(disks: &[Disk]) {
+    for note in disks.iter().flat_map(Disk::notes) {
+        tell!("note: {note}");
+    }
+}
+
 impl Machine {
-    /// The paths in `arguments`; with `--uuid` or `--name` only the members of that array.
+    /// The paths in `arguments`; with `--uuid` or `--name` only the members of that array. A disk with partitions
+    /// stands for the members on it.
     pub(crate) async fn find(&self, arguments: &MemberArguments) -> Result<Found, Failure> {
         let mut found = Found { own: Vec::new(), unknown: Vec::new() };
         let Some(choice) = arguments.choice() else {
-            return expand(&arguments.members).map(|own| Found { own, ..found });
+            let (own, disks) = members_on(expand(&arguments.members)?);
+            self.check_disks(&disks, &own).await?;
+            return Ok(Found { own, ..found });
         };
-        for path in expand_with_directories(&arguments.members)? {
+        let (paths, disks) = members_on(expand_with_directories(&arguments.members)?);
+        note_disks(&disks);
+        for path in paths {
             match self.try_open(&path, Purpose::Look) {
                 Ok(candidate) if self.belongs_to(&choice, &candidate).await => found.own.push(path),
                 Err(error) if error.is_permission_denied() => found.unknown.push(error),
@@ -92,9 +112,28 @@ impl Machine {
         found.is_ok_and(|found| choice.is_of(&found.superblock))
     }
 
-    /// The failure for `paths` that belong to several arrays: it lists the arrays and says how to choose one. `None` if
-    /// they belong to one array.
-    async fn several_arrays(&self, paths: &[PathBuf], refusal: &Refusal) -> Option<Failure> {
+    /// Checks that each disk has a member, and that members on disks are of one array.
+    async fn check_disks(&self, disks: &[Disk], own: &[PathBuf]) -> Result<(), Failure> {
+        if let Some(refusal) = disks.iter().find_map(Disk::without_members) {
+            return Err(refusal.into());
+        }
+        if disks.is_empty() {
+            return Ok(());
+        }
+        let arrays = self.arrays_of(own).await;
+        if let [(first, _), _, ..] = &arrays[..] {
+            let described: String = arrays.iter().map(description).collect();
+            let reason = format!("on these disks are members of {} arrays:{described}", arrays.len());
+            let uuid = ArrayUuid(first.set_uuid);
+            return Err(Failure::refused(reason)
+                .advise(format!("add the one that you mean: --uuid {uuid}, or --name; `mdspace detect` prints more")));
+        }
+        note_disks(disks);
+        Ok(())
+    }
+
+    /// The arrays that `paths` belong to, each with a superblock and its members' names.
+    async fn arrays_of(&self, paths: &[PathBuf]) -> Vec<(Superblock, Vec<String>)> {
         let mut arrays: Vec<(Superblock, Vec<String>)> = Vec::new();
         for path in paths {
             let Ok(Candidate { name, member }) = self.try_open(path, Purpose::Look) else { continue };
@@ -104,16 +143,18 @@ impl Machine {
                 None => arrays.push((found.superblock, vec![name])),
             }
         }
+        arrays
+    }
+
+    /// The failure for `paths` that belong to several arrays: it lists the arrays and says how to choose one. `None` if
+    /// they belong to one array.
+    async fn several_arrays(&self, paths: &[PathBuf], refusal: &Refusal) -> Option<Failure> {
+        let arrays = self.arrays_of(paths).await;
         let (first, others) = arrays.split_first()?;
         if others.is_empty() {
             return None;
         }
-        let described = arrays.iter().map(|(superblock, members)| {
-            let name = String::from_utf8_lossy(superblock.set_name.as_bytes()).escape_default().to_string();
-            let level = level_name(superblock.level);
-            format!("\n  {} \"{name}\" ({level}): {}", ArrayUuid(superblock.set_uuid), members.join(" "))
-        });
-        let described: String = described.collect();
+        let described: String = arrays.iter().map(description).collect();
         let odd = refusal.member.as_deref().unwrap_or("one of the members");
         let count = arrays.len();
         let reason = format!(
