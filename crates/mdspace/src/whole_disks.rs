@@ -26,6 +26,9 @@ pub(crate) struct Disk {
 
 /// A partition with a superblock of md.
 pub(crate) struct OnDisk {
+    /// Its number.
+    #[cfg_attr(not(feature = "command"), expect(dead_code, reason = "the command has more uses"))]
+    pub(crate) number: u32,
     /// Its path: the kernel's device if there is one, otherwise a part of the disk.
     pub(crate) path: PathBuf,
     /// The superblock, or why it cannot be used.
@@ -72,7 +75,11 @@ pub(crate) fn look(path: &Path) -> Option<Disk> {
         };
         is_in_partition |= superblock.as_ref().is_ok_and(|superblock| Some(at + superblock.super_at().0) == own_at);
         let device = kernel_partition(path, *number, *at);
-        members.push(OnDisk { path: device.unwrap_or_else(|| partition_of(path, *number)), superblock });
+        members.push(OnDisk {
+            number: *number,
+            path: device.unwrap_or_else(|| partition_of(path, *number)),
+            superblock,
+        });
     }
     (own.is_none() || is_in_partition).then(|| Disk { path: path.to_owned(), table, members })
 }
@@ -97,7 +104,7 @@ impl Disk {
     /// Notes about partitions whose superblock cannot be used, and about the table.
     pub(crate) fn notes(&self) -> Vec<String> {
         let table = self.table.notes.iter().map(|note| format!("{}: {note}", name_of(&self.path)));
-        let damaged = self.members.iter().filter_map(|OnDisk { path, superblock }| {
+        let damaged = self.members.iter().filter_map(|OnDisk { path, superblock, .. }| {
             let defect = superblock.as_ref().err()?;
             Some(format!("{}: left out: {}", name_of(path), Refusal::defect(&name_of(path), defect.clone()).reason))
         });

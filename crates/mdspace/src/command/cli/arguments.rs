@@ -65,6 +65,8 @@ pub(crate) enum Command {
     Up(UpArguments),
     /// Create an array of new or existing members
     Create(CreateArguments),
+    /// Print everything on some disks: partitions, arrays, what is inside of them, and the next command
+    Detect(DetectArguments),
     /// Print the metadata of each member, and whether the members agree
     Examine(ExamineArguments),
     /// Serve an array over NBD, vhost-user, FUSE or ublk until interrupted
@@ -242,6 +244,25 @@ fn parse_bitmap(text: &str) -> Result<Bitmap, String> {
         file if file.contains('/') => Ok(Bitmap::File(file.into())),
         _ => Err("expected internal, none or a file's path with a slash in it".to_owned()),
     }
+}
+
+/// `detect`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace detect /dev/sd[b-e]
+  mdspace detect disk?.img
+  mdspace detect images/
+
+It reads only, also members that are in use. Exit status 1: an array that was found cannot be started.")]
+pub(crate) struct DetectArguments {
+    /// The disks, in any order: image files, block devices, quoted globs, directories
+    #[arg(value_name = "DISK", required = true)]
+    pub(crate) disks: Vec<OsString>,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `examine`

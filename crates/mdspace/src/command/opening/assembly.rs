@@ -70,7 +70,7 @@ impl Found {
 fn description((superblock, members): &(Superblock, Vec<String>)) -> String {
     let name = String::from_utf8_lossy(superblock.set_name.as_bytes()).escape_default().to_string();
     let level = level_name(superblock.level);
-    format!("\n  {} \"{name}\" ({level}): {}", ArrayUuid(superblock.set_uuid), members.join(" "))
+    format!("\n  --uuid {} \"{name}\" ({level}): {}", ArrayUuid(superblock.set_uuid), members.join(" "))
 }
 
 /// Prints what is odd about the tables of disks.
@@ -121,12 +121,11 @@ impl Machine {
             return Ok(());
         }
         let arrays = self.arrays_of(own).await;
-        if let [(first, _), _, ..] = &arrays[..] {
+        if arrays.len() > 1 {
             let described: String = arrays.iter().map(description).collect();
             let reason = format!("on these disks are members of {} arrays:{described}", arrays.len());
-            let uuid = ArrayUuid(first.set_uuid);
             return Err(Failure::refused(reason)
-                .advise(format!("add the one that you mean: --uuid {uuid}, or --name; `mdspace detect` prints more")));
+                .advise("add the --uuid of the one that you mean, or --name; `mdspace detect` prints more"));
         }
         note_disks(disks);
         Ok(())

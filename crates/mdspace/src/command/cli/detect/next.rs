@@ -1,0 +1,178 @@
+//! The commands that come next: down to a list of files, as an ordinary user, with the programs that are installed.
+//!
+//! Each command works as it is printed. It reads: no command here writes to a member.
+
+use crate::command::cli::detect::arrays::ArrayFound;
+use crate::command::cli::detect::volumes::VolumeGroup;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// A command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Next {
+    /// What it does.
+    pub(crate) what: String,
+    pub(crate) command: String,
+}
+
+/// A way to list files in a file: the program, its Debian package, and its arguments with `FILE` for the file.
+type Lister = (&'static str, &'static str, &'static str);
+
+const OF_EXT: &[Lister] =
+    &[("debugfs", "e2fsprogs", "-R 'ls -l /' FILE"), ("guestfish", "guestfish", "--ro -a FILE -m /dev/sda ls /")];
+const OF_XFS: &[Lister] = &[("guestfish", "guestfish", "--ro -a FILE -m /dev/sda ls /")];
+const OF_BTRFS: &[Lister] = &[
+    ("btrfs", "btrfs-progs", "restore --dry-run --verbose FILE ."),
+    ("guestfish", "guestfish", "--ro -a FILE -m /dev/sda ls /"),
+];
+const OF_PARTS: &[Lister] = &[("guestfish", "guestfish", "--ro -a FILE run : list-filesystems")];
+
+/// Directories of programs that are not in every user's PATH.
+const SYSTEM: [&str; 2] = ["/usr/sbin", "/sbin"];
+
+/// Adds the commands to each array and volume group.
+pub(crate) fn add(arrays: &mut [ArrayFound], groups: &mut [VolumeGroup]) {
+    for array in arrays.iter_mut().filter(|array| array.refusal.is_none()) {
+        array.next = of_array(array);
+    }
+    for group in groups {
+        let owners = arrays.iter().filter(|array| group.physical.contains(&array.uuid));
+        let files: Vec<String> = owners.map(|array| format!(" -a {}", word(&image(array)))).collect();
+        let volumes = group.volumes.iter().filter(|volume| matches!(volume.content.kind, "ext" | "xfs" | "btrfs"));
+        group.next = volumes
+            .filter(|_| !files.is_empty())
+            .map(|volume| {
+                let place = format!("/dev/{}/{}", group.name, volume.name);
+                listing(
+                    &format!("lists the files of {}, in copies of its arrays", volume.name),
+                    &[("guestfish", "guestfish", &format!("--ro{} -m {} ls /", files.concat(), word(&place)))],
+                )
+            })
+            .collect();
+    }
+}
+
+fn of_array(array: &ArrayFound) -> Vec<Next> {
+    let members: Vec<String> = array.members.iter().map(|member| word(&member.name)).collect();
+    let members = members.join(" ");
+    let kind = array.content.as_ref().map_or("", |content| content.kind);
+    let listers = match kind {
+        "ext" => OF_EXT,
+        "xfs" => OF_XFS,
+        "btrfs" => OF_BTRFS,
+        "partitions" => OF_PARTS,
+        "swap" | "empty" => return Vec::new(),
+        _ => &[],
+    };
+    let image = image(array);
+    let mut next = vec![Next {
+        what: format!("copies it into {image}"),
+        command: format!("mdspace read {members} --output {}", word(&image)),
+    }];
+    if !listers.is_empty() {
+        next.push(in_file("lists the files in the copy", listers, &image));
+    }
+    if kind == "md" {
+        next.push(Next {
+            what: "shows the array inside, with the copies of the others".to_owned(),
+            command: format!("mdspace detect {}", word(&image)),
+        });
+    }
+    if find("fusermount3").is_some() && Path::new("/dev/fuse").exists() {
+        let directory = short(array);
+        next.push(Next {
+            what: format!("without a copy: the file {directory}/array, until ctrl-C"),
+            command: format!("mkdir -p {0} && mdspace serve {members} --read-only --fuse {0}", word(&directory)),
+        });
+    }
+    next
+}
+
+fn in_file(what: &str, listers: &[Lister], file: &str) -> Next {
+    let arguments: Vec<String> = listers.iter().map(|(_, _, text)| text.replace("FILE", &word(file))).collect();
+    let listers: Vec<(&str, &str, &str)> = listers
+        .iter()
+        .zip(&arguments)
+        .map(|((program, package, _), arguments)| (*program, *package, arguments.as_str()))
+        .collect();
+    listing(what, &listers)
+}
+
+/// The first of the programs that is installed, or what to install.
+fn listing(what: &str, listers: &[(&str, &str, &str)]) -> Next {
+    let installed = listers.iter().find_map(|lister| Some((lister, find(lister.0)?)));
+    match (installed, listers) {
+        (Some(((program, _, arguments), at)), _) => {
+            let program = if at.is_in_path { (*program).to_owned() } else { at.file.display().to_string() };
+            Next { what: what.to_owned(), command: format!("{program} {arguments}") }
+        }
+        (None, [(program, package, arguments), ..]) => Next {
+            what: format!("{what}; {program} is not installed (Debian's package {package})"),
+            command: format!("{program} {arguments}"),
+        },
+        (None, []) => Next { what: what.to_owned(), command: String::new() },
+    }
+}
+
+/// A program, and whether its name alone starts it.
+struct Program {
+    file: PathBuf,
+    is_in_path: bool,
+}
+
+fn find(program: &str) -> Option<Program> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let own = std::env::split_paths(&path).map(|directory| (directory, true));
+    let system = SYSTEM.iter().map(|directory| (PathBuf::from(directory), false));
+    own.chain(system).find_map(|(directory, is_in_path)| {
+        let file = directory.join(program);
+        file.is_file().then_some(Program { file, is_in_path })
+    })
+}
+
+/// A short name for files: the array's name without its host, or the beginning of its UUID.
+fn short(array: &ArrayFound) -> String {
+    let name = array.name.rsplit(':').next().unwrap_or_default();
+    let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    if is_plain && !name.starts_with('-') { format!("md-{name}") } else { format!("md-{}", &array.uuid[..8]) }
+}
+
+fn image(array: &ArrayFound) -> String {
+    format!("{}.img", short(array))
+}
+
+/// A word for a shell. Names that need it are quoted already, by [`crate::names::name_of`].
+pub(crate) fn word(name: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:@+,".contains(&byte);
+    if name.starts_with("$'") || !name.is_empty() && name.bytes().all(is_plain) {
+        return name.to_owned();
+    }
+    format!("'{}'", name.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_safe_for_a_shell() {
+        for (name, expected) in [
+            ("disk1.img:3", "disk1.img:3"),
+            ("my disk.img", "'my disk.img'"),
+            ("a'b;rm", r"'a'\''b;rm'"),
+            ("$(id)", "'$(id)'"),
+            (r"$'a\x1b'", r"$'a\x1b'"),
+            ("", "''"),
+        ] {
+            assert_eq!(word(name), expected);
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_missing_is_named_with_its_package() {
+        let next = listing("lists", &[("no-such-program", "its-package", "-x file")]);
+        assert!(next.what.contains("its-package"), "{next:?}");
+        assert_eq!(next.command, "no-such-program -x file");
+        assert_eq!(listing("lists", &[("no-such-program", "", ""), ("sh", "dash", "-c true")]).command, "sh -c true");
+    }
+}
