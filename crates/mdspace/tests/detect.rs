@@ -143,7 +143,23 @@ fn a_volume_group_on_an_array_has_its_volumes_and_what_they_hold() {
     assert_eq!((&volume["name"], &volume["bytes"]), (&"files".into(), &(20 * MIB).into()));
     assert_eq!((&volume["content"]["kind"], &volume["content"]["label"]), (&"ext".into(), &"photos".into()));
     let text = here.run("detect disk?.img").ok().text();
-    assert!(text.contains("volume group \"vg1\"") && text.contains("/dev/vg1/files"), "{text}");
+    assert!(text.contains("volume group \"vg1\" on"), "{text}");
+    // Two commands to the files.
+    let commands: Vec<&str> =
+        group["next"].as_array().expect("a list").iter().map(|next| next["command"].as_str().expect("text")).collect();
+    shell(&here, commands[0]);
+    assert!(here.contents(&["files.img"])[0] == files);
+    assert!(shell(&here, commands[1]).contains("photos"), "{commands:?}");
+    let run = here.run("read disk?.img --name 2 --inner vg1/files --offset 1M --length 3M");
+    assert!(run.ok().stdout == files[MIB as usize..4 * MIB as usize]);
+    for (arguments, words) in [
+        ("--inner vg1/file", "the logical volumes vg1/files"),
+        ("--inner 1", "the logical volumes vg1/files"),
+        ("--inner vg1/files --offset 21M", "past the array's end"),
+    ] {
+        here.run(&format!("read disk?.img --name 2 {arguments}")).expect(2, &[words]);
+    }
+    here.run("read disk?.img --name 0 --inner 1").expect(2, &["neither partitions nor volumes of LVM"]);
 }
 
 #[test]
@@ -164,6 +180,9 @@ fn partitions_and_arrays_inside_of_an_array_are_found() {
         "{content}"
     );
     assert_eq!(content["inside"][0]["content"]["label"], "inner");
+    let run = here.run("read a.img b.img --inner 1");
+    assert!(run.ok().stdout == inner[MIB as usize..17 * MIB as usize]);
+    here.run("read a.img b.img --inner 2").expect(2, &["--inner 2: the array has the partitions 1"]);
     // md on md: the copy of the outer array is the member of the inner one.
     let nested = here.contents(&["inner.img"])[0][MIB as usize..17 * MIB as usize].to_vec();
     here.run("create --level 1 --size 24M --name outer2 c.img d.img").ok();

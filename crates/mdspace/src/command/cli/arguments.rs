@@ -285,12 +285,13 @@ pub(crate) struct ExamineArguments {
 #[command(after_help = "\
 Examples:
   mdspace read '*.img' > disk.img
-  mdspace read '*.img' --offset 1G --length 4096 | xxd")]
+  mdspace read '*.img' --offset 1G --length 4096 | xxd
+  mdspace read disk?.img --name data --inner vg1/files --output files.img")]
 pub(crate) struct ReadArguments {
     #[command(flatten)]
     pub(crate) assemble: AssembleArguments,
 
-    /// First byte to read
+    /// First byte to read, of the array or of what --inner names
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub(crate) offset: Size,
 
@@ -301,6 +302,11 @@ pub(crate) struct ReadArguments {
     /// Write to this file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+
+    /// Read only what has this name inside of the array: a partition (its number), or a logical volume of LVM
+    /// (GROUP/VOLUME) of linear or striped segments
+    #[arg(long, value_name = "NAME")]
+    pub(crate) inner: Option<String>,
 
     /// Continue behind unreadable ranges: they become zeros, each is named, and the exit status is 1
     #[arg(long)]

@@ -11,6 +11,7 @@ mod examine;
 mod generate;
 mod grow;
 mod habits;
+mod inner;
 #[cfg(test)]
 mod pages;
 mod salvage;

@@ -5,6 +5,7 @@
 //! members allow it.
 
 use crate::command::cli::arguments::{ReadArguments, WriteArguments};
+use crate::command::cli::inner;
 use crate::command::cli::salvage::Losses;
 use crate::command::opening::assembly::resync;
 use crate::command::opening::doubt::warn_of_doubtful_zeros;
@@ -72,12 +73,20 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
     let machine = Machine::start(kernel, Arena::Medium)?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, Purpose::Read, BitmapPolicy::default()).await?;
-        let range = range_to_read(arguments, array.bytes())?;
+        let inner = match &arguments.inner {
+            Some(name) => Some(inner::find(&array, name).await?),
+            None => None,
+        };
+        let range = range_to_read(arguments, inner.as_ref().map_or(array.bytes(), |inner| inner.bytes))?;
         warn_of_doubtful_zeros(&array).await;
         let mut sink = sink(&machine, arguments, &array).await?;
         let at = range.start;
         let mut losses = arguments.salvage.then(Losses::default);
-        let copied = array.in_time(copy_out(&array, range, &mut sink, &mut losses)).await;
+        let ranges = match inner {
+            Some(inner) => inner.ranges(range),
+            None => vec![range],
+        };
+        let copied = array.in_time(copy_out(&array, &ranges, &mut sink, &mut losses)).await;
         let copied = copied.and_then(|copied| losses.unwrap_or_default().verdict().map(|()| copied));
         end(&array, at, copied, arguments.json).await
     })
@@ -290,17 +299,18 @@ fn length_of(file: &mut File) -> Option<u64> {
     Some(metadata.len().saturating_sub(position))
 }
 
-/// Copies `range` of the array to `sink`, and returns the number of bytes that the sink accepted. With `losses` it
+/// Copies `ranges` of the array to `sink`, and returns the number of bytes that the sink accepted. With `losses` it
 /// continues behind unreadable ranges.
 async fn copy_out(
     array: &Array,
-    range: Range<u64>,
+    ranges: &[Range<u64>],
     sink: &mut End,
     losses: &mut Option<Losses>,
 ) -> Result<u64, Failure> {
     let mut copied = 0;
-    let mut progress = Progress::start("read", Some(range.end - range.start));
-    let mut rest = pieces(range, array.preferred_bytes());
+    let bytes = ranges.iter().map(|range| range.end - range.start).sum();
+    let mut progress = Progress::start("read", Some(bytes));
+    let mut rest = ranges.iter().flat_map(|range| pieces(range.clone(), array.preferred_bytes()));
     let mut in_flight = FuturesOrdered::new();
     loop {
         while in_flight.len() < DEPTH {

@@ -65,6 +65,13 @@ pub(crate) struct Assembled {
 /// The bytes of an array.
 pub(crate) struct ArraySource(Array);
 
+impl ArraySource {
+    /// The bytes of a running array.
+    pub(crate) fn of(array: &Array) -> Self {
+        Self(array.clone())
+    }
+}
+
 impl Source for ArraySource {
     fn bytes(&self) -> u64 {
         self.0.bytes()

@@ -17,6 +17,7 @@ use crate::machine::{Arena, Machine};
 use crate::names::name_of;
 use crate::place::{DiskFile, resolve};
 use crate::whole_disks;
+pub(super) use arrays::ArraySource;
 use arrays::{ArrayFound, Assembled};
 use disk::{Section, Source};
 use layer::Layer;

@@ -3,6 +3,7 @@
 //! Each command works as it is printed. It reads: no command here writes to a member.
 
 use crate::command::cli::detect::arrays::ArrayFound;
+use crate::command::cli::detect::layer::Inner;
 use crate::command::cli::detect::volumes::VolumeGroup;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -25,8 +26,6 @@ const OF_BTRFS: &[Lister] = &[
     ("btrfs", "btrfs-progs", "restore --dry-run --verbose FILE ."),
     ("guestfish", "guestfish", "--ro -a FILE -m /dev/sda ls /"),
 ];
-const OF_PARTS: &[Lister] = &[("guestfish", "guestfish", "--ro -a FILE run : list-filesystems")];
-
 /// Directories of programs that are not in every user's PATH.
 const SYSTEM: [&str; 2] = ["/usr/sbin", "/sbin"];
 
@@ -36,40 +35,72 @@ pub(crate) fn add(arrays: &mut [ArrayFound], groups: &mut [VolumeGroup]) {
         array.next = of_array(array);
     }
     for group in groups {
-        let owners = arrays.iter().filter(|array| group.physical.contains(&array.uuid));
-        let files: Vec<String> = owners.map(|array| format!(" -a {}", word(&image(array)))).collect();
-        let volumes = group.volumes.iter().filter(|volume| matches!(volume.content.kind, "ext" | "xfs" | "btrfs"));
-        group.next = volumes
-            .filter(|_| !files.is_empty())
-            .map(|volume| {
-                let place = format!("/dev/{}/{}", group.name, volume.name);
-                listing(
-                    &format!("lists the files of {}, in copies of its arrays", volume.name),
-                    &[("guestfish", "guestfish", &format!("--ro{} -m {} ls /", files.concat(), word(&place)))],
-                )
-            })
-            .collect();
+        group.next = of_group(group, arrays);
     }
 }
 
-fn of_array(array: &ArrayFound) -> Vec<Next> {
+/// Copies of the logical volumes with files, if the group lies on one array.
+fn of_group(group: &VolumeGroup, arrays: &[ArrayFound]) -> Vec<Next> {
+    let [owner] = &group.physical[..] else { return Vec::new() };
+    let Some(array) = arrays.iter().find(|array| array.uuid == *owner) else { return Vec::new() };
+    let members = members(array);
+    let mut next = Vec::new();
+    for volume in &group.volumes {
+        let Some(listers) = listers_of(volume.content.kind) else { continue };
+        let (name, file) = (format!("{}/{}", group.name, volume.name), format!("{}.img", volume.name));
+        next.push(Next {
+            what: format!("copies {name} into {file}"),
+            command: format!("mdspace read {members} --inner {} --output {}", word(&name), word(&file)),
+        });
+        next.push(in_file("lists the files in the copy", listers, &file));
+    }
+    next
+}
+
+/// The members of an array, for a shell.
+fn members(array: &ArrayFound) -> String {
     let members: Vec<String> = array.members.iter().map(|member| word(&member.name)).collect();
-    let members = members.join(" ");
-    let kind = array.content.as_ref().map_or("", |content| content.kind);
-    let listers = match kind {
-        "ext" => OF_EXT,
-        "xfs" => OF_XFS,
-        "btrfs" => OF_BTRFS,
-        "partitions" => OF_PARTS,
-        "swap" | "empty" => return Vec::new(),
-        _ => &[],
+    members.join(" ")
+}
+
+/// The ways to list the files of a file system.
+fn listers_of(kind: &str) -> Option<&'static [Lister]> {
+    match kind {
+        "ext" => Some(OF_EXT),
+        "xfs" => Some(OF_XFS),
+        "btrfs" => Some(OF_BTRFS),
+        _ => None,
+    }
+}
+
+/// Copies of the partitions of an array that have files.
+fn of_partitions(array: &ArrayFound) -> Vec<Next> {
+    let (members, short) = (members(array), short(array));
+    let parts = array.content.iter().flat_map(|content| &content.inside);
+    let copy = |part: &Inner| {
+        let listers = listers_of(part.content.kind)?;
+        let file = format!("{short}-{}.img", part.name);
+        let what = format!("copies partition {} into {file}", part.name);
+        let command = format!("mdspace read {members} --inner {} --output {}", part.name, word(&file));
+        Some([Next { what, command }, in_file("lists the files in the copy", listers, &file)])
     };
+    parts.filter_map(copy).flatten().collect()
+}
+
+fn of_array(array: &ArrayFound) -> Vec<Next> {
+    let members = members(array);
+    let kind = array.content.as_ref().map_or("", |content| content.kind);
+    match kind {
+        "swap" | "empty" => return Vec::new(),
+        "partitions" => return of_partitions(array),
+        _ => {}
+    }
     let image = image(array);
     let mut next = vec![Next {
         what: format!("copies it into {image}"),
         command: format!("mdspace read {members} --output {}", word(&image)),
     }];
-    if !listers.is_empty() {
+    if let Some(listers) = listers_of(kind) {
         next.push(in_file("lists the files in the copy", listers, &image));
     }
     if kind == "md" {
