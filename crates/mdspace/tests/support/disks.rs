@@ -2,7 +2,7 @@
 
 use crate::support::Workplace;
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// Bytes.
 pub(crate) const MIB: u64 = 1 << 20;
@@ -17,7 +17,7 @@ pub(crate) const DISK_BYTES: u64 = 40 * MIB;
 pub(crate) fn disk(here: &Workplace, name: &str, bytes: u64, script: &str) {
     let path = here.path().join(name);
     std::fs::File::create(&path).expect("of our own").set_len(bytes).expect("it is sparse");
-    let mut sfdisk = std::process::Command::new("sfdisk")
+    let mut sfdisk = Command::new("sfdisk")
         .args(["--quiet", "--no-reread", "--no-tell-kernel"])
         .arg(&path)
         .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
@@ -48,4 +48,51 @@ pub(crate) fn nas(here: &Workplace, label: &str) -> Vec<u8> {
     here.run_with("write disk1.img:3 disk2.img:3 disk3.img:3", &data).ok();
     here.run_with("write disk1.img:1 disk2.img:1 disk3.img:1", &content(MIB, 0)).ok();
     data
+}
+
+/// Bytes of the RAID-5 of the NAS.
+pub(crate) const DATA_BYTES: u64 = 36 * MIB;
+
+/// A file of an ext4 with a file `photos/list` in it.
+pub(crate) fn ext4(here: &Workplace, bytes: u64) -> Vec<u8> {
+    let (tree, image) = (here.path().join("tree/photos"), here.path().join("ext4.img"));
+    std::fs::create_dir_all(&tree).expect("of our own");
+    std::fs::write(tree.join("list"), "summer\n").expect("of our own");
+    std::fs::File::create(&image).expect("of our own").set_len(bytes).expect("it is sparse");
+    let made = Command::new("mkfs.ext4")
+        .args(["-q", "-L", "photos", "-d"])
+        .args([here.path().join("tree").as_path(), &image])
+        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+        .status();
+    assert!(made.expect("mkfs.ext4 starts (Debian's package e2fsprogs)").success());
+    std::fs::read(image).expect("of our own")
+}
+
+/// A physical volume of LVM in `bytes` bytes, with a linear volume `files` of extents of 1 MiB from the first on.
+pub(crate) fn physical_volume(bytes: u64, extents: u64, data: &[u8]) -> Vec<u8> {
+    let id = "a".repeat(32);
+    let text = format!(
+        "vg1 {{\nid = \"x\"\nseqno = 1\nstatus = [\"READ\"]\nextent_size = 2048\n\
+         physical_volumes {{ pv0 {{ id = \"{id}\"\npe_start = 2048\npe_count = {extents} }} }}\n\
+         logical_volumes {{ files {{ status = [\"VISIBLE\"]\nsegment_count = 1\n\
+         segment1 {{ start_extent = 0\nextent_count = {extents}\ntype = \"striped\"\nstripes = [\"pv0\", 0] }} }} }} }}\n"
+    );
+    let mut volume = vec![0; bytes as usize];
+    volume[512..520].copy_from_slice(b"LABELONE");
+    volume[532..536].copy_from_slice(&32_u32.to_le_bytes());
+    volume[536..544].copy_from_slice(b"LVM2 001");
+    volume[544..576].copy_from_slice(id.as_bytes());
+    for (index, number) in [MIB, 0, 0, 0, 4096, MIB - 4096].iter().enumerate() {
+        volume[584 + 8 * index..][..8].copy_from_slice(&number.to_le_bytes());
+    }
+    let area = &mut volume[4096..];
+    area[4..20].copy_from_slice(b" LVM2 x[5A%r0N*>");
+    area[40..48].copy_from_slice(&512_u64.to_le_bytes());
+    area[48..56].copy_from_slice(&(text.len() as u64).to_le_bytes());
+    let step = |sum: u32, _| if sum & 1 == 1 { sum >> 1 ^ 0xedb8_8320 } else { sum >> 1 };
+    let sum = text.bytes().fold(0xf597_a6cf_u32, |sum, byte| (0..8).fold(sum ^ u32::from(byte), step));
+    area[56..60].copy_from_slice(&sum.to_le_bytes());
+    area[512..512 + text.len()].copy_from_slice(text.as_bytes());
+    volume[MIB as usize..][..data.len()].copy_from_slice(data);
+    volume
 }
