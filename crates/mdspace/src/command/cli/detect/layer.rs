@@ -76,7 +76,8 @@ impl Layer {
                 ..Self::new("md_damaged", "a superblock of md that cannot be used")
             },
             Ok(Content::Member(superblock)) => Self {
-                label: Some(String::from_utf8_lossy(superblock.set_name.as_bytes()).into_owned()),
+                label: Some(String::from_utf8_lossy(superblock.set_name.as_bytes()).into_owned())
+                    .filter(|name| !name.is_empty()),
                 uuid: Some(uuid_text(&superblock.set_uuid)),
                 ..Self::new("md", "a member of an md array")
             },

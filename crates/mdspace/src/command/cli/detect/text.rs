@@ -48,6 +48,9 @@ fn partition(partition: &PartitionFound) -> Vec<String> {
 /// What something holds, in one line.
 fn describe(layer: &Layer) -> String {
     let mut text = layer.what.clone();
+    if let (None, "md", Some(uuid)) = (&layer.label, layer.kind, &layer.uuid) {
+        text += &format!(" {uuid}");
+    }
     if let Some(label) = &layer.label {
         let of = if layer.kind == "lvm" { " of volume group" } else { "" };
         text += &format!("{of} \"{}\"", label.escape_default());
@@ -63,7 +66,8 @@ fn describe(layer: &Layer) -> String {
 
 fn of_array(array: &ArrayFound) -> String {
     let ArrayFound { name, uuid, level, slots, .. } = array;
-    let mut text = format!("array \"{}\" {uuid}: {level}, {slots} slots", name.escape_default());
+    let name = if name.is_empty() { String::new() } else { format!(" \"{}\"", name.escape_default()) };
+    let mut text = format!("array{name} {uuid}: {level}, {slots} slots");
     if let (Some(state), Some(bytes)) = (&array.state, array.bytes) {
         text += &format!(", {}, {state}", Size(bytes));
     }
