@@ -78,6 +78,9 @@ impl Options {
         if let Some(refusal) = disks.iter().find_map(Disk::without_members) {
             return Err(refusal);
         }
+        for note in disks.iter().flat_map(Disk::notes) {
+            tracing::warn!("{note}");
+        }
         let purpose = if self.write { Purpose::Write } else { Purpose::Read };
         let members = machine.open_all(&members, purpose)?;
         let file = self.bitmap.as_deref().filter(|_| self.write);

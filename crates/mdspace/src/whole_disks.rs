@@ -101,14 +101,14 @@ fn kernel_partition(disk: &Path, number: u32, at: u64) -> Option<PathBuf> {
 }
 
 impl Disk {
-    /// Notes about partitions whose superblock cannot be used, and about the table.
+    /// What is odd about the table.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let table = self.table.notes.iter().map(|note| format!("{}: {note}", name_of(&self.path)));
-        let damaged = self.members.iter().filter_map(|OnDisk { path, superblock, .. }| {
-            let defect = superblock.as_ref().err()?;
-            Some(format!("{}: left out: {}", name_of(path), Refusal::defect(&name_of(path), defect.clone()).reason))
-        });
-        table.chain(damaged).collect()
+        self.table.notes.iter().map(|note| format!("{}: {note}", name_of(&self.path))).collect()
+    }
+
+    /// The partitions whose superblock cannot be used, and why. They may be members of any array.
+    pub(crate) fn damaged(&self) -> impl Iterator<Item = (&Path, &Defect)> {
+        self.members.iter().filter_map(|OnDisk { path, superblock, .. }| Some((&**path, superblock.as_ref().err()?)))
     }
 
     /// The refusal for a disk on which no partition is a member.
@@ -117,13 +117,10 @@ impl Disk {
             return None;
         }
         let Table { kind, partitions, .. } = &self.table;
-        let reason = match self.members.iter().find_map(|member| Some((member, member.superblock.as_ref().err()?))) {
-            Some((member, defect)) => {
-                let name = name_of(&member.path);
-                return Some(Refusal::defect(&name, defect.clone()));
-            }
-            None => format!("none of the {} partitions in its {} is a member of md", partitions.len(), kind.name()),
-        };
+        if let Some((path, defect)) = self.damaged().next() {
+            return Some(Refusal::defect(&name_of(path), defect.clone()));
+        }
+        let reason = format!("none of the {} partitions in its {} is a member of md", partitions.len(), kind.name());
         let refusal = Refusal::new(reason).of(name_of(&self.path)).field("superblock.magic");
         Some(refusal.advice("`mdspace detect` prints what is on it"))
     }

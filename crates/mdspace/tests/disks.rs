@@ -122,10 +122,17 @@ fn a_damaged_table_or_member_is_noted_and_the_rest_is_used() {
     open("disk1.img").write_all_at(&[0; 17_408], 0).expect("of our own");
     open("disk2.img").set_len(30 * MIB).expect("of our own");
     let run = here.run("read disk?.img --name 2 --length 8M");
-    run.expect(0, &["the first copy of the GPT has no signature", "partition 3 ends at byte", "disk2.img:3: left out"]);
+    run.expect(
+        0,
+        &["the first copy of the GPT has no signature", "partition 3 ends at byte", "disk2.img:3: passed over"],
+    );
     assert!(run.stdout == data);
-    let report = here.run("examine disk?.img");
-    report.expect(0, &["disk2.img:3: left out"]);
+    here.run("examine disk?.img").expect(2, &["disk2.img:3"]);
+    // A write would make it stale, and it may be a member of this array.
+    let before = here.contents(&DISKS);
+    here.run("write disk?.img --name 2").expect(2, &["disk2.img:3", "one of the 1 missing members"]);
+    assert!(here.contents(&DISKS) == before);
+    here.run_with("write disk1.img:3 disk3.img:3", b"all the same").ok();
 }
 
 #[test]

@@ -72,12 +72,17 @@ pub(crate) fn run(arguments: &ExamineArguments, kernel: Option<&'static Kernel>)
 async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Report, Failure> {
     let mut report = Report { members: Vec::new(), unusable: Vec::new(), arrays: Vec::new() };
     let mut arrays: Vec<(String, Vec<Candidate<AnyMember>>)> = Vec::new();
-    let (paths, disks) = members_on(paths(machine, arguments).await?);
+    let (mut paths, disks) = members_on(paths(machine, arguments).await?);
     for disk in &disks {
-        if let Some(refusal) = disk.without_members() {
+        let is_named = !is_in_a_directory(&arguments.members.members, &disk.path);
+        if disk.members.is_empty()
+            && is_named
+            && let Some(refusal) = disk.without_members()
+        {
             report.unusable.push(Unusable { name: name_of(&disk.path), reason: Failure::from(refusal).reason() });
         }
         disk.notes().iter().for_each(|note| tell!("note: {note}"));
+        paths.extend(disk.damaged().map(|(path, _)| path.to_owned()));
     }
     for path in paths {
         let candidate = match machine.open(&path, Purpose::Look) {

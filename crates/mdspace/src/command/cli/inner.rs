@@ -76,7 +76,7 @@ impl Inner {
     /// Where `range` of it is in the array, in order.
     pub(super) fn ranges(&self, range: Range<u64>) -> Vec<Range<u64>> {
         match &self.place {
-            Place::Partition { at } => vec![at + range.start..at + range.end],
+            Place::Partition { at } => std::iter::once(at + range.start..at + range.end).collect(),
             Place::Volume(volume) => {
                 let mut ranges: Vec<Range<u64>> = Vec::new();
                 let mut next = range.start;

@@ -14,10 +14,11 @@ use crate::whole_disks::{Disk, members_on};
 use engine::inspect::find_superblock;
 use engine::status::level_name;
 use engine::{BitmapPolicy, Candidate, Offer, Refusal};
+use format::Defect;
 use format::superblock::Superblock;
 use io::{AnyMember, OpenError};
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Resyncs the array if an unclean stop may have left parity or copies inconsistent. If a member is missing for that, a
 /// note says so and the resync remains due; the data can be used meanwhile.
@@ -41,7 +42,7 @@ pub(crate) async fn resync(array: &Array) {
 pub(crate) struct Found {
     /// Paths of the array's members.
     pub(crate) own: Vec<PathBuf>,
-    /// Files that this user may not read, and that could be members.
+    /// Files that this user may not read, and partitions whose superblock is damaged: they could be members.
     unknown: Vec<OpenError>,
 }
 
@@ -62,7 +63,7 @@ impl Found {
         }
         let reason = format!("{}; it may be one of the {missing} missing members", first.reason());
         Err(Failure::refused(format!("{}: {reason}", name_of(first.path())))
-            .advise("get permission to read it, or name the other members by their paths to continue without it"))
+            .advise("make it readable, or name the other members by their paths to continue without it"))
     }
 }
 
@@ -71,6 +72,16 @@ fn description((superblock, members): &(Superblock, Vec<String>)) -> String {
     let name = String::from_utf8_lossy(superblock.set_name.as_bytes()).escape_default().to_string();
     let level = level_name(superblock.level);
     format!("\n  --uuid {} \"{name}\" ({level}): {}", ArrayUuid(superblock.set_uuid), members.join(" "))
+}
+
+/// The partitions of disks that may be members, but cannot be used.
+fn unknown_on(disks: &[Disk]) -> Vec<OpenError> {
+    let unknown = |(path, defect): (&Path, &Defect)| OpenError::System {
+        path: path.to_owned(),
+        action: "use its superblock",
+        source: std::io::Error::other(format!("{}: {}", defect.field, defect.reason)),
+    };
+    disks.iter().flat_map(Disk::damaged).map(unknown).collect()
 }
 
 /// Prints what is odd about the tables of disks.
@@ -88,10 +99,11 @@ impl Machine {
         let Some(choice) = arguments.choice() else {
             let (own, disks) = members_on(expand(&arguments.members)?);
             self.check_disks(&disks, &own).await?;
-            return Ok(Found { own, ..found });
+            return Ok(Found { own, unknown: unknown_on(&disks) });
         };
         let (paths, disks) = members_on(expand_with_directories(&arguments.members)?);
         note_disks(&disks);
+        found.unknown = unknown_on(&disks);
         for path in paths {
             match self.try_open(&path, Purpose::Look) {
                 Ok(candidate) if self.belongs_to(&choice, &candidate).await => found.own.push(path),
