@@ -4,7 +4,7 @@
 //! entry counts before a GPT, which is then a leftover. A GPT whose first copy is damaged is read from its second.
 //! Beyond the kernel, which knows the device's sector, a table may count in sectors of another size than the device's:
 //! USB bridges present disks of 512-byte sectors as disks of 4096, and back. A GPT shows its sector by its position; an
-//! MBR does not, so the partitions' contents decide ([`mbr`]).
+//! MBR does not, so the partitions' contents decide.
 //!
 //! Whatever is odd about the table is a note.
 
