@@ -169,3 +169,21 @@ fn a_superblock_at_the_end_of_the_disk_is_that_of_its_last_partition() {
     let run = here.run("read a.img b.img --length 13");
     assert_eq!(run.ok().stdout, b"the partition");
 }
+
+#[test]
+fn a_program_opens_parts_and_whole_disks_through_the_library() {
+    let here = Workplace::new();
+    let data = nas(&here, "gpt");
+    let path = |name: &str| here.path().join(name);
+    let array = mdspace::Array::open(["disk1.img:3", "disk3.img@17M+20M"].map(path)).expect("two of three");
+    let mut read = vec![0; data.len()];
+    array.read_exact_at(&mut read, 0).expect("it is there");
+    assert!(read == data);
+    let error = mdspace::Array::open(DISKS.map(path)).expect_err("three arrays");
+    assert_eq!((error.kind(), error.field()), (mdspace::ErrorKind::Refused, Some("superblock.set_uuid")), "{error}");
+    let error = mdspace::Array::open([path("disk1.img:7")]).expect_err("no such partition");
+    assert!(error.to_string().contains("the partitions 1, 2, 3"), "{error}");
+    disk(&here, "none.img", DISK_BYTES, "label: gpt\nstart=1MiB, size=8MiB, type=L\n");
+    let error = mdspace::Array::open([path("none.img")]).expect_err("no member");
+    assert!(error.to_string().contains("none of the 1 partitions"), "{error}");
+}
