@@ -182,3 +182,27 @@ fn a_physical_volume_names_its_group_wherever_the_text_is_in_the_ring() {
     assert!(error.contains("checksum"), "{error}");
     assert_eq!(read(&[0; 4096]), None);
 }
+
+/// What LVM2 2.03.16 wrote on an array, in a guest: `fixtures/lvm_head.bin` is the start with the label and the header of
+/// the metadata area, `fixtures/lvm_text.bin` the newest text, which begins at this byte. By `lvs --segments`, `files`
+/// has the extents 0 to 9 and 18 to 21 of 4 MiB, `other` 10 to 14, `more` 15 to 17.
+const TEXT_AT: usize = 4096 + 132_608;
+
+#[test]
+fn what_lvm_wrote_is_read_as_lvm_reads_it() {
+    let mut disk = vec![0; 2 << 20];
+    disk[..4608].copy_from_slice(include_bytes!("fixtures/lvm_head.bin"));
+    let text = include_bytes!("fixtures/lvm_text.bin");
+    disk[TEXT_AT..TEXT_AT + text.len()].copy_from_slice(text);
+    let found = lvm::read(&disk[..]).now_or_never().expect("memory answers at once").expect("there is a label");
+    let group = found.group.expect("its metadata are whole");
+    assert_eq!((&*group.name, group.sequence), ("vg1", 65));
+    assert_eq!(group.physical[0].id, found.id);
+    let sizes: Vec<(&str, u64)> = group.logical.iter().map(|volume| (&*volume.name, volume.bytes / EXTENT)).collect();
+    assert_eq!(sizes, [("files", 14), ("other", 5), ("more", 3)]);
+    let start = 1 << 20;
+    for (volume, extent, at) in [(0, 0, 0), (0, 9, 9), (0, 10, 18), (0, 13, 21), (1, 0, 10), (2, 2, 17)] {
+        let place = group.logical[volume].locate(extent * EXTENT).map(|(index, at, _)| (index, at));
+        assert_eq!(place, Some((0, start + at * EXTENT)), "{volume} {extent}");
+    }
+}
