@@ -5,7 +5,7 @@ mod support;
 use serde_json::Value;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
-use support::disks::{DATA_BYTES, DISKS, MIB, disk, ext4, nas, physical_volume};
+use support::disks::{DATA_BYTES, DISKS, MIB, disk, ext4, group_text, nas, physical_volume, physical_volume_of};
 use support::{Workplace, parsed};
 
 /// Runs a command that `detect` printed, with this command in its PATH.
@@ -113,6 +113,28 @@ fn a_volume_group_on_an_array_has_its_volumes_and_what_they_hold() {
         here.run(&format!("read disk?.img --name 2 {arguments}")).expect(2, &[words]);
     }
     here.run("read disk?.img --name 0 --inner 1").expect(2, &["neither partitions nor volumes of LVM"]);
+}
+
+#[test]
+fn a_volume_group_over_two_arrays_has_its_volumes_or_says_how_many_arrays_are_missing() {
+    let here = Workplace::new();
+    let files = ext4(&here, 20 * MIB);
+    let text = group_text(&[('a', 12), ('b', 8)]);
+    let (first, second) = files.split_at(12 * MIB as usize);
+    for (name, members, letter, data) in [("one", "a.img b.img", 'a', first), ("two", "c.img d.img", 'b', second)] {
+        here.run(&format!("create --level 1 --size 20M --name {name} {members}")).ok();
+        here.run_with(&format!("write {members}"), &physical_volume_of(letter, 14 * MIB, &text, data)).ok();
+    }
+    let report = parsed(&here.run("detect --json a.img b.img c.img d.img").ok().text());
+    let group = &report["volume_groups"][0];
+    assert_eq!((&group["missing"], group["physical"].as_array().map(Vec::len)), (&0.into(), Some(2)), "{report}");
+    assert_eq!(group["volumes"][0]["content"]["label"], "photos");
+    let command = group["next"][0]["command"].as_str().expect("text");
+    assert!(command.ends_with("guestfish --ro -a md-one.img -a md-two.img -m /dev/vg1/files ls /"), "{command}");
+    let report = parsed(&here.run("detect --json a.img b.img").ok().text());
+    let group = &report["volume_groups"][0];
+    assert_eq!((&group["missing"], &group["next"]), (&1.into(), &serde_json::json!([])), "{report}");
+    here.run("read a.img b.img --inner vg1/files").expect(2, &["other physical volumes too"]);
 }
 
 #[test]

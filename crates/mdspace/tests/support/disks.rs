@@ -70,13 +70,33 @@ pub(crate) fn ext4(here: &Workplace, bytes: u64) -> Vec<u8> {
 
 /// A physical volume of LVM in `bytes` bytes, with a linear volume `files` of extents of 1 MiB from the first on.
 pub(crate) fn physical_volume(bytes: u64, extents: u64, data: &[u8]) -> Vec<u8> {
-    let id = "a".repeat(32);
-    let text = format!(
+    physical_volume_of('a', bytes, &group_text(&[('a', extents)]), data)
+}
+
+/// The metadata of a group with a volume `files` over these physical volumes, each with a letter of its id.
+pub(crate) fn group_text(places: &[(char, u64)]) -> String {
+    let (mut physical, mut segments, mut start) = (String::new(), String::new(), 0);
+    for (index, (letter, extents)) in places.iter().enumerate() {
+        let id = letter.to_string().repeat(32);
+        physical += &format!("pv{index} {{ id = \"{id}\"\npe_start = 2048\npe_count = {extents} }}\n");
+        segments += &format!(
+            "segment{} {{ start_extent = {start}\nextent_count = {extents}\ntype = \"striped\"\n\
+             stripes = [\"pv{index}\", 0] }}\n",
+            index + 1
+        );
+        start += extents;
+    }
+    format!(
         "vg1 {{\nid = \"x\"\nseqno = 1\nstatus = [\"READ\"]\nextent_size = 2048\n\
-         physical_volumes {{ pv0 {{ id = \"{id}\"\npe_start = 2048\npe_count = {extents} }} }}\n\
-         logical_volumes {{ files {{ status = [\"VISIBLE\"]\nsegment_count = 1\n\
-         segment1 {{ start_extent = 0\nextent_count = {extents}\ntype = \"striped\"\nstripes = [\"pv0\", 0] }} }} }} }}\n"
-    );
+         physical_volumes {{ {physical} }}\n\
+         logical_volumes {{ files {{ status = [\"VISIBLE\"]\nsegment_count = {}\n{segments} }} }} }}\n",
+        places.len()
+    )
+}
+
+/// A physical volume with the id of one letter, this metadata, and data from its first extent on.
+pub(crate) fn physical_volume_of(letter: char, bytes: u64, text: &str, data: &[u8]) -> Vec<u8> {
+    let id = letter.to_string().repeat(32);
     let mut volume = vec![0; bytes as usize];
     volume[512..520].copy_from_slice(b"LABELONE");
     volume[532..536].copy_from_slice(&32_u32.to_le_bytes());

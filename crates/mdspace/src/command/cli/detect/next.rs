@@ -39,10 +39,13 @@ pub(crate) fn add(arrays: &mut [ArrayFound], groups: &mut [VolumeGroup]) {
     }
 }
 
-/// Copies of the logical volumes with files, if the group lies on one array.
+/// Lists of the files of a group's volumes: from copies of these, or of the arrays if there are several.
 fn of_group(group: &VolumeGroup, arrays: &[ArrayFound]) -> Vec<Next> {
-    let [owner] = &group.physical[..] else { return Vec::new() };
-    let Some(array) = arrays.iter().find(|array| array.uuid == *owner) else { return Vec::new() };
+    let owners: Vec<&ArrayFound> = arrays.iter().filter(|array| group.physical.contains(&array.uuid)).collect();
+    if group.missing > 0 || owners.len() != group.physical.len() {
+        return Vec::new();
+    }
+    let [array] = owners[..] else { return of_copies(group, &owners) };
     let members = members(array);
     let mut next = Vec::new();
     for volume in &group.volumes {
@@ -55,6 +58,18 @@ fn of_group(group: &VolumeGroup, arrays: &[ArrayFound]) -> Vec<Next> {
         next.push(in_file("lists the files in the copy", listers, &file));
     }
     next
+}
+
+/// Lists of files from copies of several arrays, which guestfish takes together.
+fn of_copies(group: &VolumeGroup, owners: &[&ArrayFound]) -> Vec<Next> {
+    let images: String = owners.iter().map(|array| format!(" -a {}", word(&image(array)))).collect();
+    let volumes = group.volumes.iter().filter(|volume| listers_of(volume.content.kind).is_some());
+    let list = |volume: &Inner| {
+        let arguments = format!("--ro{images} -m {} ls /", word(&format!("/dev/{}/{}", group.name, volume.name)));
+        let what = format!("lists the files of {}, from copies of the arrays", volume.name);
+        listing(&what, &[("guestfish", "guestfish", &arguments)])
+    };
+    volumes.map(list).collect()
 }
 
 /// The members of an array, for a shell.
