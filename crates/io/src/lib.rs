@@ -34,7 +34,8 @@ pub use any::AnyMember;
 pub use event::{Event, Inlet};
 pub use executor::{Executor, JoinHandle, Options, spawn, yield_now};
 pub use file::{
-    Direct, FileMember, Lock, OpenError, OpenFile, OpenOptions, create_preallocated, create_sparse, has_data, holes,
+    Direct, FileMember, Lock, OpenError, OpenFile, OpenOptions, Part, create_preallocated, create_sparse, has_data,
+    holes,
 };
 pub use memory::MemoryMember;
 pub use remote::{Remote, Stopped};

@@ -7,11 +7,12 @@ use engine::{Block, Buffer, Limits, Member, MemberErrorKind, Operation, Pool};
 use format::units::MemberByte;
 use futures_util::future::join_all;
 use mdspace_io::{
-    AnyMember, Direct, Executor, FileMember, Lock, MemoryMember, OpenError, OpenOptions, Options, create_preallocated,
-    create_sparse,
+    AnyMember, Direct, Executor, FileMember, Lock, MemoryMember, OpenError, OpenOptions, Options, Part,
+    create_preallocated, create_sparse,
 };
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use support::{LoopDevice, alone, did_not_run, executor, fill, filled, poll_once};
@@ -23,6 +24,22 @@ fn file_in(directory: &Path, options: &OpenOptions) -> FileMember {
     let path = directory.join("member");
     create_sparse(&path, MEMBER_BYTES).expect("created");
     FileMember::open(&path, options).expect("opened")
+}
+
+/// Runs `check` on a part of a file, beside which nothing may be written.
+fn on_part(directory: &Path, at: u64, check: impl FnOnce(FileMember)) {
+    let (path, behind) = (directory.join("disk"), 1 << 20);
+    std::fs::write(&path, vec![0x5a; (at + MEMBER_BYTES + behind) as usize]).expect("written");
+    let file = std::fs::File::options().write(true).open(&path).expect("opened");
+    file.write_all_at(&vec![0; MEMBER_BYTES as usize], at).expect("written");
+    let part = Some(Part { at, bytes: MEMBER_BYTES });
+    check(FileMember::open(&path, &OpenOptions { part, ..OpenOptions::default() }).expect("opened"));
+    let bytes = std::fs::read(&path).expect("it is there");
+    let (before, rest) = bytes.split_at(at as usize);
+    let beside = before.iter().chain(&rest[MEMBER_BYTES as usize..]);
+    assert!(beside.copied().all(|byte| byte == 0x5a), "{}: written beside the part", path.display());
+    assert_eq!(bytes.len() as u64, at + MEMBER_BYTES + behind);
+    std::fs::remove_file(path).expect("it is there");
 }
 
 /// Runs `check` on every kind of member that this machine supports, with registration and without.
@@ -41,6 +58,10 @@ fn on_every_kind(test: &str, check: impl AsyncFn(&AnyMember, &Pool, &str)) {
                 executor.block_on(check(&member.into(), &pool, &name));
                 std::fs::remove_file(path).expect("it is there");
             }
+        }
+        for (directory, at) in directories.iter().flat_map(|directory| [(directory, 1 << 20), (directory, 63 * 512)]) {
+            let name = format!("a part at {at} of a file in {}", directory.path().display());
+            on_part(directory.path(), at, |member| executor.block_on(check(&member.into(), &pool, &name)));
         }
         let memory = MemoryMember::new(MEMBER_BYTES).expect("memory");
         executor.block_on(check(&memory.into(), &pool, "memory"));
@@ -389,6 +410,48 @@ fn an_exclusive_member_excludes_all_others_and_readers_share() {
             }
         }
         drop(held);
+    }
+}
+
+#[test]
+fn parts_of_a_file_are_members_of_their_own_and_exclude_the_whole() {
+    let _alone = alone();
+    let (_executor, _) = executor();
+    let directory = tempfile::tempdir().expect("a directory");
+    drop(file_in(directory.path(), &OpenOptions::default()));
+    let path = directory.path().join("member");
+    let open = |lock, at, bytes| {
+        let part = Some(Part { at, bytes });
+        FileMember::open(&path, &OpenOptions { lock, part, ..OpenOptions::default() })
+    };
+    let whole = |lock| FileMember::open(&path, &OpenOptions { lock, ..OpenOptions::default() });
+    let (first, second) = ((1 << 20, 2 << 20), (3 << 20, 1 << 20));
+    let cases = [
+        (Lock::Exclusive, second, Lock::Exclusive, true),
+        (Lock::Exclusive, (2 << 20, 2 << 20), Lock::Exclusive, false),
+        (Lock::Exclusive, first, Lock::Shared, false),
+        (Lock::Shared, first, Lock::Shared, true),
+        (Lock::Shared, first, Lock::Exclusive, false),
+        (Lock::Exclusive, first, Lock::None, true),
+    ];
+    for (held, (at, bytes), wanted, allowed) in cases {
+        let member = open(held, first.0, first.1).expect("it is free");
+        assert_eq!(member.limits().bytes, first.1);
+        let other = open(wanted, at, bytes);
+        assert_eq!(other.is_ok(), allowed, "{held:?}, then {at} {bytes} {wanted:?}");
+        assert!(matches!(other, Ok(_) | Err(OpenError::Locked { .. })));
+        drop(other);
+        assert!(whole(Lock::Exclusive).is_err(), "{held:?}: the whole file is not free");
+        assert_eq!(whole(Lock::Shared).is_ok(), held == Lock::Shared);
+        drop(member);
+        let _all = whole(Lock::Exclusive).expect("it is free");
+        assert!(matches!(open(Lock::Shared, at, bytes), Err(OpenError::Locked { .. })));
+    }
+    // A part ends with its file, and cannot begin behind it or inside a sector.
+    assert_eq!(open(Lock::None, 7 << 20, u64::MAX).expect("it begins there").limits().bytes, 1 << 20);
+    for (at, words) in [(8 << 20, "past the end"), (u64::MAX - 511, "past the end"), (100, "inside a block")] {
+        let error = open(Lock::None, at, 4096).expect_err(words).to_string();
+        assert!(error.contains(words), "{error}");
     }
 }
 

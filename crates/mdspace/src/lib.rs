@@ -8,7 +8,8 @@
 //!
 //! # Reading
 //!
-//! Members are files or block devices, in any order. As many may be missing as the level allows.
+//! Members are files or block devices, in any order. As many may be missing as the level allows. A partition of a disk
+//! or of its image is a member too: `disk.img:2`, or `disk.img@OFFSET+LENGTH`.
 //!
 //! ```
 //! # let place = tempfile::tempdir()?;
@@ -84,6 +85,8 @@ mod made_files;
 mod names;
 mod options;
 mod pieces;
+mod place;
+mod whole_disks;
 
 pub use array::Array;
 pub use create::Create;

@@ -8,11 +8,10 @@ use crate::blocking::BlockingPool;
 use crate::names::name_of;
 #[cfg(feature = "command")]
 use crate::names::path_of;
+use crate::place;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use futures_util::future::join3;
-#[cfg(feature = "command")]
-use io::OpenFile;
-use io::{AnyMember, Executor, FileMember, Lock, OpenError, OpenOptions, RealClock};
+use io::{AnyMember, Executor, FileMember, Lock, OpenError, OpenFile, OpenOptions, RealClock};
 use parity::Kernel;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -147,7 +146,7 @@ impl Machine {
 
     /// Opens a member, for callers that examine the error.
     pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
-        Ok(Candidate { name: name_of(path), member: FileMember::open(path, &options_for(purpose))?.into() })
+        Ok(Candidate { name: name_of(path), member: open_file(path, purpose)?.into_member().into() })
     }
 
     /// As [`Machine::try_open`], on another thread, because the file system may hang while this thread serves requests.
@@ -163,7 +162,7 @@ impl Machine {
         timeout: Option<Duration>,
     ) -> Result<Result<Candidate<AnyMember>, OpenError>, Refusal> {
         let (name, owned) = (name_of(path), path.to_owned());
-        let open = move || OpenFile::open(&owned, &options_for(purpose));
+        let open = move || open_file(&owned, purpose);
         let limit = timeout.unwrap_or_default().max(OPEN_TIMEOUT);
         let opened = self.blocking.run(&self.clock, limit, open).await;
         let opened = opened.map_err(|refusal| refusal.of(name.clone()))?;
@@ -234,6 +233,16 @@ impl Machine {
     }
 }
 
+/// Opens the file or device of a member, which may be a part of it.
+fn open_file(path: &Path, purpose: Purpose) -> Result<OpenFile, OpenError> {
+    let (file, part) = place::resolve(path).map_err(|source| OpenError::System {
+        path: path.to_owned(),
+        action: "find the partition",
+        source,
+    })?;
+    OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })
+}
+
 fn options_for(purpose: Purpose) -> OpenOptions {
     let (read_only, lock) = match purpose {
         Purpose::Write => (false, Lock::Exclusive),
@@ -278,7 +287,7 @@ pub(crate) fn not_opened(error: &OpenError) -> Refusal {
 pub(crate) fn refuse_duplicates(paths: &[PathBuf]) -> Result<(), Refusal> {
     let mut seen = std::collections::HashMap::new();
     for path in paths {
-        let Ok(target) = path.canonicalize() else { continue };
+        let Ok(target) = place::identity(path) else { continue };
         if let Some(first) = seen.insert(target, path) {
             let reason = format!("the same member as {}, given before", name_of(first));
             return Err(Refusal::new(reason).of(name_of(path)).advice("name each member once"));

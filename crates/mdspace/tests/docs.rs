@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::Workplace;
+use support::disks::{DATA_BYTES, DISKS, MIB, ext4, nas, physical_volume};
 
 /// A fenced block: the word behind the fence, and its content.
 fn blocks(page: &str) -> Vec<(&str, &str)> {
@@ -133,6 +134,17 @@ fn the_array_is_a_file_as_the_page_says() {
         return;
     }
     assert_eq!(run_page("docs/fuse.md"), 2);
+}
+
+#[test]
+fn two_commands_lead_from_whole_disks_to_files() {
+    let here = Workplace::new();
+    nas(&here, "gpt");
+    let files = ext4(&here, 20 * MIB);
+    here.run_with("write disk?.img --name 2", &physical_volume(DATA_BYTES, 20, &files)).ok();
+    let before = here.contents(&DISKS);
+    assert_eq!(run_page_in(&here, "docs/disks.md"), 4);
+    assert!(here.contents(&DISKS) == before, "a disk was changed");
 }
 
 /// Pages with blocks marked `console`, their number, and the step of `cargo xtask test` that checks them.

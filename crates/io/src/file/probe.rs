@@ -3,7 +3,7 @@
 //! Facts come from statx(2) (`STATX_DIOALIGN`, Linux 6.1), the block layer's ioctls, and `/sys/dev/block/*/queue`.
 //! Where none of them tells, the conservative value is used.
 
-use super::{Direct, OpenOptions};
+use super::{Direct, OpenOptions, Part};
 use engine::Limits;
 use rustix::fs::{AtFlags, OFlags, SeekFrom, Statx, StatxFlags};
 use std::io;
@@ -22,6 +22,8 @@ pub(super) struct Probed {
     pub(super) is_direct: bool,
     /// The file's own length, if it is treated as longer.
     pub(super) short_end: Option<u64>,
+    /// Where the member begins, if it is a part.
+    pub(super) part_at: Option<u64>,
 }
 
 /// Determines the limits, and turns `O_DIRECT` on where possible.
@@ -34,8 +36,15 @@ pub(super) fn probe(fd: &OwnedFd, is_block_device: bool, options: &OpenOptions) 
         let end = std::mem::replace(&mut limits.bytes, status.stx_size.next_multiple_of(options.whole_bytes));
         short_end = (end < limits.bytes).then_some(end);
     }
+    let part_at = options.part.map(|part| part.at);
+    if let Some(part) = options.part {
+        limits.bytes = part_bytes(part, &limits)?;
+    }
     let alignment = if is_block_device { Some(limits.logical_block_bytes) } else { file_alignment(&status) };
-    let alignment = alignment.filter(|bytes| bytes.is_power_of_two() && *bytes <= BUFFER_ALIGNMENT);
+    // A partition of an old disk begins at sector 63; in an image on a file system that aligns to 4096, it is not direct.
+    let is_aligned = |bytes: u32| part_at.unwrap_or(0).is_multiple_of(bytes.into());
+    let alignment =
+        alignment.filter(|bytes| bytes.is_power_of_two() && *bytes <= BUFFER_ALIGNMENT && is_aligned(*bytes));
     match (options.direct, alignment) {
         (Direct::Auto, Some(alignment)) if set_direct(fd) => {
             let logical_block_bytes = alignment.max(SECTOR_BYTES);
@@ -44,9 +53,24 @@ pub(super) fn probe(fd: &OwnedFd, is_block_device: bool, options: &OpenOptions) 
                 limits: Limits { logical_block_bytes, physical_block_bytes, ..limits },
                 is_direct: true,
                 short_end,
+                part_at,
             })
         }
-        _ => Ok(Probed { limits, is_direct: false, short_end }),
+        _ => Ok(Probed { limits, is_direct: false, short_end, part_at }),
+    }
+}
+
+/// The length of a part of a file or device with these limits.
+fn part_bytes(part: Part, limits: &Limits) -> io::Result<u64> {
+    let Part { at, bytes } = part;
+    let unit = u64::from(limits.logical_block_bytes.max(SECTOR_BYTES));
+    let refused = |reason: String| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    if !at.is_multiple_of(unit) {
+        return refused(format!("the part begins at byte {at}, inside a block of {unit} bytes"));
+    }
+    match limits.bytes.checked_sub(at) {
+        None | Some(0) => refused(format!("the part begins at byte {at}, past the end at byte {}", limits.bytes)),
+        Some(rest) => Ok(rest.min(bytes)),
     }
 }
 

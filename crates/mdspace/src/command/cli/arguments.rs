@@ -65,6 +65,8 @@ pub(crate) enum Command {
     Up(UpArguments),
     /// Create an array of new or existing members
     Create(CreateArguments),
+    /// Print everything on some disks: partitions, arrays, what is inside of them, and the next command
+    Detect(DetectArguments),
     /// Print the metadata of each member, and whether the members agree
     Examine(ExamineArguments),
     /// Serve an array over NBD, vhost-user, FUSE or ublk until interrupted
@@ -244,6 +246,25 @@ fn parse_bitmap(text: &str) -> Result<Bitmap, String> {
     }
 }
 
+/// `detect`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace detect /dev/sd[b-e]
+  mdspace detect disk?.img
+  mdspace detect images/
+
+It reads only, also members that are in use. Exit status 1: an array that was found cannot be started.")]
+pub(crate) struct DetectArguments {
+    /// The disks, in any order: image files, block devices, quoted globs, directories
+    #[arg(value_name = "DISK", required = true)]
+    pub(crate) disks: Vec<OsString>,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// `examine`
 #[derive(Debug, Args)]
 pub(crate) struct ExamineArguments {
@@ -264,12 +285,13 @@ pub(crate) struct ExamineArguments {
 #[command(after_help = "\
 Examples:
   mdspace read '*.img' > disk.img
-  mdspace read '*.img' --offset 1G --length 4096 | xxd")]
+  mdspace read '*.img' --offset 1G --length 4096 | xxd
+  mdspace read disk?.img --name data --inner vg1/files --output files.img")]
 pub(crate) struct ReadArguments {
     #[command(flatten)]
     pub(crate) assemble: AssembleArguments,
 
-    /// First byte to read
+    /// First byte to read, of the array or of what --inner names
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub(crate) offset: Size,
 
@@ -280,6 +302,11 @@ pub(crate) struct ReadArguments {
     /// Write to this file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+
+    /// Read only what has this name inside of the array: a partition (its number), or a logical volume of LVM
+    /// (GROUP/VOLUME) of linear or striped segments
+    #[arg(long, value_name = "NAME")]
+    pub(crate) inner: Option<String>,
 
     /// Continue behind unreadable ranges: they become zeros, each is named, and the exit status is 1
     #[arg(long)]

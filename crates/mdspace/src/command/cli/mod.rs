@@ -1,15 +1,17 @@
 //! The command line: its arguments, and the commands that work without a server.
 //!
 //! [`run`] reads the process's arguments and calls one function for each command: of this folder for `up`, `create`,
-//! `examine`, `read`, `write` and what else opens members itself, of `server`, `clients` or `measure` for the others.
+//! `detect`, `examine`, `read`, `write` and what else opens members itself, of `server`, `clients` or `measure` for the others.
 
 mod arguments;
 mod create;
+mod detect;
 mod examination;
 mod examine;
 mod generate;
 mod grow;
 mod habits;
+mod inner;
 #[cfg(test)]
 mod pages;
 mod salvage;
@@ -79,6 +81,7 @@ fn carry_out(line: &CommandLine) -> Result<(), Failure> {
     match &line.command {
         Command::Up(arguments) => up::run(arguments, kernel),
         Command::Create(arguments) => create::run(arguments, kernel),
+        Command::Detect(arguments) => detect::run(arguments, kernel),
         Command::Examine(arguments) => examine::run(arguments, kernel),
         Command::Serve(arguments) => serve::serve(arguments, kernel),
         Command::Read(arguments) => transfer::read(arguments, kernel),
