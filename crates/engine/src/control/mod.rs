@@ -28,6 +28,7 @@ pub(crate) mod split;
 pub mod status;
 pub(crate) mod stop;
 pub(crate) mod sweep;
+pub mod update;
 pub mod wipe;
 
 use crate::control::assemble::LeftOut;

@@ -16,6 +16,7 @@ mod salvage;
 mod scrub;
 mod transfer;
 mod up;
+mod update;
 mod wipe;
 
 use crate::command::clients::{control, iostat, list, monitor, top, trace, wait};
@@ -100,6 +101,7 @@ fn carry_out(line: &CommandLine) -> Result<(), Failure> {
         Command::Grow(arguments) => grow::run(arguments, kernel),
         Command::Scrub(arguments) => scrub::run(arguments, kernel),
         Command::Stop(arguments) => control::stop(arguments),
+        Command::Update(arguments) => update::run(arguments, kernel),
         Command::Wipe(arguments) => wipe::run(arguments, kernel),
         Command::Bench(arguments) => bench::run(arguments, kernel),
         Command::Lab(arguments) => lab::run(arguments),
