@@ -18,13 +18,13 @@ use engine::inspect::{Found, find_superblock};
 use engine::status::{Examination, uuid_text};
 use engine::wipe::{Place, superblocks, wipe};
 use engine::{Candidate, Member, Refusal};
-use format::superblock::DeviceRole;
+use format::superblock::{DeviceRole, Superblock};
 use io::AnyMember;
 use parity::Kernel;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A member, its superblocks, and the one that counts.
 struct Target {
@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &WipeArguments, kernel: Option<&'static Kernel>) ->
         }
         let mut wiped = Vec::new();
         for target in &targets {
-            let needs_force = machine.needs_force(target, &paths).await;
+            let needs_force = machine.needs_force(target, &targets).await;
             wiped.push(Wiped::of(target, needs_force));
         }
         let refused = wiped.iter().find(|one| one.needs_force.is_some() && !arguments.force && !arguments.dry_run);
@@ -104,8 +104,8 @@ async fn look(machine: &Machine, path: &Path, purpose: Purpose) -> Result<Target
 }
 
 impl Machine {
-    /// Why `target` is not wiped without `--force`; `None` if nothing needs it. `given` are the members to be wiped.
-    async fn needs_force(&self, target: &Target, given: &[PathBuf]) -> Option<String> {
+    /// Why `target` is not wiped without `--force`; `None` if nothing needs it. `targets` are all members to be wiped.
+    async fn needs_force(&self, target: &Target, targets: &[Target]) -> Option<String> {
         if let Some((place, refusal)) =
             target.places.iter().find_map(|place| Some((place, place.found.as_ref().err()?)))
         {
@@ -122,7 +122,7 @@ impl Machine {
         if served.iter().filter_map(|one| one.array()).any(|array| array.uuid == uuid && array.broken.is_none()) {
             return None;
         }
-        let others = self.others_beside(&path_of(&target.candidate.name), superblock.set_uuid, given).await;
+        let others = self.others_beside(&path_of(&target.candidate.name), superblock.set_uuid, targets).await;
         let count = others.len();
         match self.assemble_candidates(others, false, Purpose::Look).await {
             Ok(_) => None,
@@ -134,8 +134,10 @@ impl Machine {
         }
     }
 
-    /// The members of the array beside `path`, without those `given`: files of its directory, or all block devices.
-    async fn others_beside(&self, path: &Path, uuid: [u8; 16], given: &[PathBuf]) -> Vec<Candidate<AnyMember>> {
+    /// The members of the array beside `path`, without `targets`: in its directory, or on all block devices. A member
+    /// with the identity of a target is left out, too: it is the same one (a superblock at the end of the last partition
+    /// is also at the end of the disk), or a copy of it.
+    async fn others_beside(&self, path: &Path, uuid: [u8; 16], targets: &[Target]) -> Vec<Candidate<AnyMember>> {
         let is_device = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
         let places: Vec<OsString> = match is_device {
             true => block_devices(),
@@ -144,15 +146,21 @@ impl Machine {
                 file.parent().map(|directory| directory.as_os_str().to_owned()).into_iter().collect()
             }
         };
-        let targets: Vec<PathBuf> = given.iter().filter_map(|path| path.canonicalize().ok()).collect();
+        let is_target = |superblock: &Superblock| {
+            let same = |target: &Superblock| {
+                let has_same_number = target.device_number == superblock.device_number;
+                let is_same_device = target.device_uuid == superblock.device_uuid;
+                target.set_uuid == superblock.set_uuid
+                    && is_same_device
+                    && (has_same_number || target.device_uuid.is_some()) // 0.90 has no uuid of a device
+            };
+            targets.iter().filter_map(|target| target.current.as_ref()).any(|current| same(&current.superblock))
+        };
         let mut others = Vec::new();
         for path in expand_with_directories(&places).unwrap_or_default() {
-            if path.canonicalize().is_ok_and(|path| targets.contains(&path)) {
-                continue;
-            }
             let Ok(candidate) = self.try_open(&path, Purpose::Look) else { continue };
             let found = find_superblock(&candidate.name, &candidate.member, &self.pool).await;
-            if found.is_ok_and(|found| found.superblock.set_uuid == uuid) {
+            if found.is_ok_and(|found| found.superblock.set_uuid == uuid && !is_target(&found.superblock)) {
                 others.push(candidate);
             }
         }
