@@ -4,9 +4,9 @@ mod support;
 
 use support::Workplace;
 
-const COMMANDS: [&str; 21] = [
-    "up", "create", "examine", "serve", "read", "write", "status", "iostat", "top", "monitor", "trace", "fail",
-    "remove", "add", "re-add", "replace", "set", "scrub", "stop", "bench", "lab",
+const COMMANDS: [&str; 25] = [
+    "up", "create", "examine", "serve", "read", "write", "list", "status", "wait", "iostat", "top", "monitor", "trace",
+    "fail", "remove", "add", "re-add", "replace", "set", "scrub", "stop", "update", "wipe", "bench", "lab",
 ];
 
 #[test]
@@ -56,7 +56,8 @@ fn nonsense_is_refused_before_anything_is_made() {
         ("status", &["no array of yours", "mdspace serve"]),
         ("status --control nothing.sock", &["nothing.sock"]),
         ("fail a.img", &["no array of yours"]),
-        ("stop now", &["unexpected argument"]),
+        ("stop now", &["no array of yours"]),
+        ("stop now then", &["unexpected argument"]),
         ("set stripe-size", &["'stripe-size'", "KEY=VALUE"]),
         ("set", &["<KEY=VALUE>"]),
         ("set a=1 a=2", &["a: given twice"]),

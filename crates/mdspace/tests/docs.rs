@@ -88,7 +88,7 @@ fn what_it_can_do_is_true() {
 
 #[test]
 fn an_array_can_be_watched_as_the_page_says() {
-    assert_eq!(run_page("docs/watching.md"), 5);
+    assert_eq!(run_page("docs/watching.md"), 6);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn curl_is_a_client_as_the_page_says() {
 
 #[test]
 fn mdadms_configuration_is_understood_as_the_page_says() {
-    assert_eq!(run_page("docs/from-mdadm.md"), 6);
+    assert_eq!(run_page("docs/from-mdadm.md"), 7);
 }
 
 #[test]

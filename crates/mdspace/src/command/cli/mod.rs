@@ -18,8 +18,10 @@ mod salvage;
 mod scrub;
 mod transfer;
 mod up;
+mod update;
+mod wipe;
 
-use crate::command::clients::{control, iostat, monitor, top, trace};
+use crate::command::clients::{control, iostat, list, monitor, top, trace, wait};
 use crate::command::measure::{bench, lab};
 use crate::command::server::serve;
 use crate::command::text::failure::Failure;
@@ -86,7 +88,9 @@ fn carry_out(line: &CommandLine) -> Result<(), Failure> {
         Command::Serve(arguments) => serve::serve(arguments, kernel),
         Command::Read(arguments) => transfer::read(arguments, kernel),
         Command::Write(arguments) => transfer::write(arguments, kernel),
+        Command::List(arguments) => list::run(arguments),
         Command::Status(arguments) => control::status(arguments),
+        Command::Wait(arguments) => wait::run(arguments),
         Command::Iostat(arguments) => iostat::run(arguments),
         Command::Top(arguments) => top::run(arguments),
         Command::Monitor(arguments) => monitor::run(arguments),
@@ -100,6 +104,8 @@ fn carry_out(line: &CommandLine) -> Result<(), Failure> {
         Command::Grow(arguments) => grow::run(arguments, kernel),
         Command::Scrub(arguments) => scrub::run(arguments, kernel),
         Command::Stop(arguments) => control::stop(arguments),
+        Command::Update(arguments) => update::run(arguments, kernel),
+        Command::Wipe(arguments) => wipe::run(arguments, kernel),
         Command::Bench(arguments) => bench::run(arguments, kernel),
         Command::Lab(arguments) => lab::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),

@@ -1,6 +1,7 @@
 //! The status of a served array as text, in the words of its JSON fields.
 
 use crate::command::clients::figures::{Figures, time};
+use crate::command::clients::served::LastScrubView;
 use crate::command::text::output::columns;
 use crate::command::text::size::Size;
 use crate::command::text::wording::{describe, minutes, utc};
@@ -40,6 +41,9 @@ pub(crate) struct StatusView {
     /// What `--force` accepted. Older servers do not send this.
     #[serde(default)]
     warnings: Vec<String>,
+    /// Older servers do not send this.
+    #[serde(default)]
+    last_scrub: Option<LastScrubView>,
     served: ServedView,
 }
 
@@ -254,6 +258,9 @@ impl StatusView {
         }
         if let Some(reason) = &self.sweep_failure {
             text += &format!("  the last sweep could not be finished: {reason}\n");
+        }
+        if let Some(last) = &self.last_scrub {
+            text += &format!("  {}\n", last.text());
         }
         text += &figures.map(Figures::requests_text).unwrap_or_default();
         text += &columns(&self.rows(figures));

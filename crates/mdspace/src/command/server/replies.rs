@@ -1,6 +1,7 @@
 //! Replies to control commands: JSON bodies and refusals.
 
 use crate::command::server::exports::ExportStatus;
+use crate::command::server::saved_scrub::LastScrub;
 use crate::machine::Array;
 use engine::Refusal;
 use engine::status::Status;
@@ -13,6 +14,7 @@ use serde_json::Value;
 struct ServedStatus<'a> {
     #[serde(flatten)]
     array: Status,
+    last_scrub: &'a Option<LastScrub>,
     served: &'a Served,
 }
 
@@ -29,6 +31,9 @@ pub(super) struct Served {
     pub(super) http: Option<String>,
     /// The server's process.
     pub(super) pid: u32,
+    /// The last complete scrub. It is a field of the status itself.
+    #[serde(skip)]
+    pub(super) last_scrub: Option<LastScrub>,
 }
 
 /// The reply to `stop`.
@@ -56,7 +61,7 @@ impl Answer {
 }
 
 pub(super) fn status(array: &Array, served: &Served) -> Value {
-    json(&ServedStatus { array: array.status(), served })
+    json(&ServedStatus { array: array.status(), last_scrub: &served.last_scrub, served })
 }
 
 pub(super) fn json(value: &impl Serialize) -> Value {

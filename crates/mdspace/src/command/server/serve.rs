@@ -135,6 +135,7 @@ pub(crate) struct ArrayServer<'a> {
 struct Front {
     exports: Exports,
     addresses: Addresses,
+    saved: Rc<SavedScrub>,
     commands: mpsc::UnboundedReceiver<Request>,
     terminated: std::pin::Pin<Box<dyn Future<Output = std::io::Result<io::signal::Signal>>>>,
 }
@@ -159,7 +160,7 @@ impl<'a> ArrayServer<'a> {
         let refused = |error: std::io::Error| Failure::refused(error.to_string());
         let gauges = Gauges::new();
         array.observe(Some(Rc::new(gauges.clone())));
-        let saved = SavedScrub::of(&array)?;
+        let saved = Rc::new(SavedScrub::of(&array)?);
         let volume = Measured::new(Exported(array.clone()), &gauges);
         let exports = Exports::open(&array.status().name, &volume, nbd, exports).await?;
         let (sender, commands) = mpsc::unbounded();
@@ -172,13 +173,13 @@ impl<'a> ArrayServer<'a> {
             }
         };
         let background = io::spawn({
-            let array = array.clone();
+            let (array, saved) = (array.clone(), saved.clone());
             saved.restore(&array);
             async move {
                 join(run_background(&array), saved.keep(&array)).await;
             }
         });
-        let front = Front { exports, addresses, commands, terminated: Box::pin(terminated) };
+        let front = Front { exports, addresses, saved, commands, terminated: Box::pin(terminated) };
         let commands = Commands::new(machine, array, gauges);
         Ok(Self { commands, front, background, control })
     }
@@ -289,6 +290,7 @@ impl Front {
             ways: self.exports.status(),
             http: self.addresses.http.clone(),
             pid: std::process::id(),
+            last_scrub: self.saved.last(),
         }
     }
 }
