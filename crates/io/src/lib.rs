@@ -14,7 +14,9 @@
 //! engine.
 
 mod any;
+mod backend;
 mod descriptor;
+mod driver;
 mod event;
 mod executor;
 mod file;
@@ -25,14 +27,16 @@ mod remote;
 mod ring;
 pub mod signal;
 mod stamp;
+mod threads;
 mod time;
 mod transfer;
 pub mod ublk;
 mod wake;
 
 pub use any::AnyMember;
+pub use backend::{Backend, Choice};
 pub use event::{Event, Inlet};
-pub use executor::{Executor, JoinHandle, Options, spawn, yield_now};
+pub use executor::{Executor, JoinHandle, Options, current_backend, spawn, yield_now};
 pub use file::{
     Direct, FileMember, Lock, OpenError, OpenFile, OpenOptions, create_preallocated, create_sparse, has_data, holes,
 };
