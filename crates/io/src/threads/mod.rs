@@ -213,7 +213,7 @@ impl Parts {
         unsafe { asynchronous.start(&mut self.transfers, &mut refused) };
         for (job, error) in refused {
             // The file cannot tell, or the kernel is too old. A thread finds out about any other error.
-            if error != -libc::EAGAIN
+            if matches!(-error, libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS)
                 && let Some(lane) = job.lane
             {
                 self.lanes[lane as usize].is_asynchronous = false;

@@ -13,7 +13,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// Reports taken from the kernel at a time.
@@ -200,10 +200,4 @@ fn may_succeed(source: &Source, call: Call) -> bool {
 fn in_whole_millis(time: Duration) -> Timespec {
     let millis = time.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i64;
     Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 }
-}
-
-impl AsFd for Readiness {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
-    }
 }
