@@ -33,7 +33,7 @@ LOADS = [
 class Server:
     def __init__(self, mdspace, backend):
         self.members = [f"{backend}.{number}" for number in range(MEMBERS)]
-        subprocess.run([mdspace, "create", "--level", "5", "--size", str(ARRAY_BYTES // (MEMBERS - 1)), *self.members],
+        subprocess.run([mdspace, "create", "--level", "5", "--size", str(ARRAY_BYTES // (MEMBERS - 1) + (8 << 20)), *self.members],
                        check=True, stdout=subprocess.DEVNULL)
         fill(mdspace, self.members)
         self.mdspace, self.backend = mdspace, backend
@@ -80,7 +80,8 @@ def offline(mdspace, backend, command, members):
     before, start = os.times(), time.monotonic()
     with open("data", "rb") as data, open("/dev/null", "wb") as null:
         streams = {"stdin": data} if command == "write" else {"stdout": null}
-        subprocess.run([mdspace, "--io", backend, command, *members], check=True, **streams)
+        length = [] if command == "write" else ["--length", str(ARRAY_BYTES)]
+        subprocess.run([mdspace, "--io", backend, command, *members, *length], check=True, **streams)
     seconds, after = time.monotonic() - start, os.times()
     used = after.children_user + after.children_system - before.children_user - before.children_system
     mib = ARRAY_BYTES >> 20

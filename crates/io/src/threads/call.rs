@@ -86,6 +86,22 @@ pub(super) fn is_outgoing(call: Call) -> bool {
     matches!(call, Call::Send { .. } | Call::SendMessage { .. })
 }
 
+/// The most bytes that a call on a socket may move; 0 for other calls.
+///
+/// # Safety
+/// The addresses in `call` are valid.
+pub(super) unsafe fn bytes_asked(call: Call) -> usize {
+    match call {
+        Call::Receive { bytes, .. } | Call::Send { bytes, .. } => bytes as usize,
+        Call::SendMessage { header, .. } => {
+            // SAFETY: the caller's header and vectors, which are valid.
+            let vectors = unsafe { std::slice::from_raw_parts((*header).msg_iov, (*header).msg_iovlen) };
+            vectors.iter().map(|vector| vector.iov_len).sum()
+        }
+        _ => 0,
+    }
+}
+
 /// Carries out an operation on a socket, event or pipe if that is possible without waiting. `None` if not.
 ///
 /// # Safety

@@ -6,7 +6,7 @@
 //!
 //! It never waits for a file on a disk, which is always ready. Source: epoll(7).
 
-use super::call::{Job, attempt, is_outgoing};
+use super::call::{Job, attempt, bytes_asked, is_outgoing};
 use crate::driver::{Completion, Wait};
 use crate::operation::Call;
 use rustix::event::Timespec;
@@ -99,11 +99,9 @@ impl Readiness {
 
     /// After a transfer that was shorter than asked for, the next one would find nothing, until a report.
     fn note_result(&mut self, job: &Job, result: i32) {
-        if let Call::Receive { bytes, .. } = job.call
-            && 0 < result
-            && result.cast_unsigned() < bytes
-            && self.sources.get(&job.fd).is_some_and(|source| !source.is_ended)
-        {
+        // SAFETY: the job has not been reaped.
+        let is_short = result > 0 && (result as usize) < unsafe { bytes_asked(job.call) };
+        if is_short && self.sources.get(&job.fd).is_some_and(|source| !source.is_ended) {
             self.note_nothing(job);
         }
     }
