@@ -8,6 +8,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -173,6 +174,12 @@ pub(crate) const STEPS: &[Step] = &[
         soak,
     )),
     beside(step(
+        "refused",
+        "a server to which the kernel refuses io_uring does the same, by threads",
+        REFUSED,
+        refused,
+    )),
+    beside(step(
         "attack",
         "attacks on servers and commands fail as they must",
         &["/usr/bin/python3", "nbdsh", "nbdinfo", "openssl", "losetup", "fusermount3"],
@@ -195,6 +202,9 @@ const CLIENTS: &[&str] =
 
 /// A client that records each request, and the guest that judges.
 const KILLED: &[&str] = &["linux.uml", "mdadm", "modprobe", "nbdsh", "python3"];
+
+/// The clients of a server without io_uring.
+const REFUSED: &[&str] = &["python3", "nbdsh", "nbdcopy", "nbdinfo", "qemu-io", "mke2fs", "jq", "fio"];
 
 /// Programs that create the members of a NAS, and those in the commands of the page.
 const RESCUE: &[&str] = &["linux.uml", "mdadm", "modprobe", "mke2fs", "debugfs", "nbdcopy", "jq"];
@@ -627,6 +637,34 @@ fn soak(log: &mut Log) -> Result<Verdict> {
     let place = Scratch::create("soak")?;
     log.run(Command::new(root().join("tests/soak.py")).arg(root().join(MDSPACE)).arg(&place.path).arg(SOAK_SECONDS))?;
     Ok(Verdict::Passed(log.last_line()?))
+}
+
+/// Kills and seconds of tests/killed.py and tests/soak.py where io_uring is refused.
+const REFUSED_KILLS: &str = "4";
+const REFUSED_SOAK_SECONDS: &str = "10";
+
+/// Runs scripts with a program that starts mdspace under a filter, as a container does.
+fn refused(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let (place, scripts) = (Scratch::create("refused")?, root().join("tests"));
+    let program = place.path.join("mdspace");
+    let calls = "io_uring_setup,io_uring_enter,io_uring_register";
+    let (filter, mdspace) = (scripts.join("refused.py"), root().join(MDSPACE));
+    let line = format!("#!/bin/sh\nexec '{}' EPERM {calls} '{}' \"$@\"\n", filter.display(), mdspace.display());
+    fs::write(&program, line)?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let directory = |name: &str| -> Result<PathBuf> {
+        let directory = place.path.join(name);
+        fs::create_dir(&directory)?;
+        Ok(directory)
+    };
+    log.run(Command::new(scripts.join("end_to_end.sh")).arg(&program).arg(directory("end-to-end")?))?;
+    let killed = directory("killed")?;
+    log.run(Command::new(scripts.join("killed.py")).arg("run").arg(&program).arg(killed).arg(REFUSED_KILLS))?;
+    let kills = log.last_line()?;
+    let soak = directory("soak")?;
+    log.run(Command::new(scripts.join("soak.py")).arg(&program).arg(soak).arg(REFUSED_SOAK_SECONDS))?;
+    Ok(Verdict::Passed(format!("{kills}; {}", log.last_line()?)))
 }
 
 /// Seconds in which tests/attack.py begins attacks: each of them once, then the cheap ones again.

@@ -68,7 +68,7 @@
 //!
 //! The default features are the command with all its exports. For the library alone, use `default-features = false`.
 //!
-//! Linux 5.11 or later, with io_uring.
+//! Linux. Where the system refuses io_uring (containers, kernels before 5.11), threads do the same work.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "command")]

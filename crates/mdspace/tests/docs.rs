@@ -122,6 +122,11 @@ fn what_can_be_tuned_can_be_set() {
 }
 
 #[test]
+fn the_backend_is_chosen_as_the_page_says() {
+    assert_eq!(run_page("docs/limits.md"), 1);
+}
+
+#[test]
 fn a_virtual_machine_finds_its_socket_where_the_page_says() {
     assert_eq!(run_page("docs/vhost-user.md"), 3);
 }
@@ -151,7 +156,7 @@ fn two_commands_lead_from_whole_disks_to_files() {
 const CONSOLE: &[(&str, usize, &str)] = &[
     ("docs/fuse.md", 1, "fuse"),
     ("docs/lab.md", 8, "lab"),
-    ("docs/testing.md", 13, "tests"),
+    ("docs/testing.md", 14, "tests"),
     ("docs/ublk.md", 1, "ublk"),
     ("docs/vhost-user.md", 1, "machine"),
     ("README.md", 1, "readme"),

@@ -102,7 +102,16 @@ fn has_locked_ranges(fd: &OwnedFd, mut range: libc::flock) -> std::io::Result<bo
     // SAFETY: the descriptor is open, and the call gets a pointer to a flock of ours that is valid while it runs.
     match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) } {
         0 => Ok(range.l_type != libc::F_UNLCK as libc::c_short),
-        _ => Err(std::io::Error::last_os_error()),
+        _ => missing_means(false),
+    }
+}
+
+/// The result of a call for byte-range locks that failed: `otherwise` where the kernel has no such locks of open files
+/// (before Linux 3.15), which then no other program has either.
+fn missing_means(otherwise: bool) -> std::io::Result<bool> {
+    match std::io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::EINVAL) => Ok(otherwise),
+        error => Err(error),
     }
 }
 
@@ -114,7 +123,7 @@ fn set_range(fd: &OwnedFd, bytes: &Range<u64>, lock: Lock) -> std::io::Result<bo
         0 => Ok(true),
         _ => match std::io::Error::last_os_error() {
             error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
-            error => Err(error),
+            _ => missing_means(true),
         },
     }
 }

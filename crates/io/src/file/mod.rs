@@ -13,6 +13,7 @@ mod holes;
 mod lock;
 mod probe;
 mod state;
+mod status;
 
 use crate::descriptor::Descriptor;
 use crate::transfer;
@@ -131,6 +132,13 @@ impl OpenError {
     /// Whether another user might be able to open it.
     pub fn is_permission_denied(&self) -> bool {
         matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+
+    /// Whether its file system has no locks, as NFS without a lock service.
+    pub fn is_without_locks(&self) -> bool {
+        let missing =
+            |source: &io::Error| matches!(source.raw_os_error(), Some(libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP));
+        matches!(self, Self::System { action: "lock", source, .. } if missing(source))
     }
 
     /// The reason, without the member's name.
@@ -589,7 +597,7 @@ pub fn create_preallocated(path: &Path, bytes: u64) -> io::Result<()> {
     create(path, |file| {
         let allocate = || rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes);
         match rustix::io::retry_on_intr(allocate) {
-            Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.set_len(bytes),
             allocated => Ok(allocated?),
         }
     })

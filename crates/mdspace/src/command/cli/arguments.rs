@@ -16,6 +16,7 @@ use crate::command::text::level::{parse_layout, parse_level};
 use crate::command::text::size::Size;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use format::geometry::Level;
+use io::{Backend, Choice};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,8 +36,33 @@ pub(crate) struct CommandLine {
     #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) log: LogFormat,
 
+    /// How members and sockets are read and written: by io_uring, by threads, or by threads where the system refuses
+    /// io_uring; the environment variable MDSPACE_IO sets the default
+    #[arg(long, global = true, value_enum, value_name = "BACKEND")]
+    pub(crate) io: Option<Io>,
+
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The backend of input and output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Io {
+    /// io_uring if possible, otherwise threads
+    Auto,
+    #[value(name = "io_uring")]
+    IoUring,
+    Threads,
+}
+
+impl Io {
+    pub(crate) fn choice(self) -> Choice {
+        match self {
+            Self::Auto => Choice::Auto,
+            Self::IoUring => Choice::Only(Backend::IoUring),
+            Self::Threads => Choice::Only(Backend::Threads),
+        }
+    }
 }
 
 /// The format of warnings.

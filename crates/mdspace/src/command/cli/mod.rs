@@ -26,13 +26,17 @@ use crate::command::measure::{bench, lab};
 use crate::command::server::serve;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{StandardError, tell};
-use arguments::{Command, CommandLine, LogFormat};
-use clap::Parser;
+use crate::machine::choose_backend;
+use arguments::{Command, CommandLine, Io, LogFormat};
+use clap::{Parser, ValueEnum};
 use parity::Kernel;
 use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+
+/// Sets the default of `--io`.
+const IO_VARIABLE: &str = "MDSPACE_IO";
 
 /// Carries out the process's arguments. This is the whole program.
 pub fn run() -> ExitCode {
@@ -77,9 +81,22 @@ fn log(format: LogFormat) {
     }
 }
 
+/// The backend: the user's choice on the command line, or the environment's.
+fn io_of(chosen: Option<Io>) -> Result<Io, Failure> {
+    match (chosen, std::env::var_os(IO_VARIABLE)) {
+        (Some(io), _) => Ok(io),
+        (None, Some(text)) if !text.is_empty() => Io::from_str(&text.to_string_lossy(), false).map_err(|_| {
+            Failure::refused(format!("{IO_VARIABLE}={}: not a backend", text.display()))
+                .advise("unset it, or set it to auto, io_uring or threads")
+        }),
+        (None, _) => Ok(Io::Auto),
+    }
+}
+
 fn carry_out(line: &CommandLine) -> Result<(), Failure> {
     let kernel = line.kernel.as_deref().map(Kernel::by_name).transpose();
     let kernel = kernel.map_err(|error| Failure::refused(format!("--kernel: {error}")))?;
+    choose_backend(io_of(line.io)?.choice());
     match &line.command {
         Command::Up(arguments) => up::run(arguments, kernel),
         Command::Create(arguments) => create::run(arguments, kernel),

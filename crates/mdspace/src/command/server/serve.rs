@@ -16,7 +16,7 @@ use crate::command::server::commands::Commands;
 use crate::command::server::control::{Addresses, Backend, Control, ControlSource, Http, Reply, Request};
 use crate::command::server::exports::{ExportStatus, Exports, NbdSource};
 use crate::command::server::nbd_address::NbdAddress;
-use crate::command::server::replies::{Answer, Served, Stopped, json, status};
+use crate::command::server::replies::{Answer, Io, Served, Stopped, json, status};
 use crate::command::server::saved_scrub::SavedScrub;
 use crate::command::server::volume::Exported;
 use crate::command::text::failure::Failure;
@@ -136,6 +136,7 @@ struct Front {
     exports: Exports,
     addresses: Addresses,
     saved: Rc<SavedScrub>,
+    io: Io,
     commands: mpsc::UnboundedReceiver<Request>,
     terminated: std::pin::Pin<Box<dyn Future<Output = std::io::Result<io::signal::Signal>>>>,
 }
@@ -179,7 +180,9 @@ impl<'a> ArrayServer<'a> {
                 join(run_background(&array), saved.keep(&array)).await;
             }
         });
-        let front = Front { exports, addresses, saved, commands, terminated: Box::pin(terminated) };
+        let io = Io::of(machine);
+        tracing::info!(target: engine::LOG_TARGET, "{}", io.text());
+        let front = Front { exports, addresses, saved, io, commands, terminated: Box::pin(terminated) };
         let commands = Commands::new(machine, array, gauges);
         Ok(Self { commands, front, background, control })
     }
@@ -289,6 +292,7 @@ impl Front {
             clients: self.exports.nbd_clients(),
             ways: self.exports.status(),
             http: self.addresses.http.clone(),
+            io: self.io.clone(),
             pid: std::process::id(),
             last_scrub: self.saved.last(),
         }
