@@ -183,9 +183,8 @@ impl Parts {
             return self.transfers.push(job);
         }
         // SAFETY: promised to `Threads::submit`.
-        if lane.may_try
-            && let Some(result) = unsafe { lane.try_read(&job) }
-        {
+        let tried = if lane.may_try { unsafe { lane.try_read(&job) } } else { None };
+        if let Some(result) = tried {
             return self.finished.push((job.index, result));
         }
         self.block_on(job);

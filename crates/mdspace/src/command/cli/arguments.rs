@@ -39,7 +39,7 @@ pub(crate) struct CommandLine {
     /// How members and sockets are read and written: by io_uring, by threads, or by threads where the system refuses
     /// io_uring; the environment variable MDSPACE_IO sets the default
     #[arg(long, global = true, value_enum, value_name = "BACKEND")]
-    pub(crate) io: Option<Io>,
+    pub(crate) io: Option<IoBackend>,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -47,7 +47,7 @@ pub(crate) struct CommandLine {
 
 /// The backend of input and output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Io {
+pub(crate) enum IoBackend {
     /// io_uring if possible, otherwise threads
     Auto,
     #[value(name = "io_uring")]
@@ -55,7 +55,7 @@ pub(crate) enum Io {
     Threads,
 }
 
-impl Io {
+impl IoBackend {
     pub(crate) fn choice(self) -> Choice {
         match self {
             Self::Auto => Choice::Auto,

@@ -27,7 +27,7 @@ use crate::command::server::serve;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{StandardError, tell};
 use crate::machine::choose_backend;
-use arguments::{Command, CommandLine, Io, LogFormat};
+use arguments::{Command, CommandLine, IoBackend, LogFormat};
 use clap::{Parser, ValueEnum};
 use parity::Kernel;
 use std::process::ExitCode;
@@ -85,11 +85,11 @@ fn log(format: LogFormat) {
 fn io_of(chosen: Option<Io>) -> Result<Io, Failure> {
     match (chosen, std::env::var_os(IO_VARIABLE)) {
         (Some(io), _) => Ok(io),
-        (None, Some(text)) if !text.is_empty() => Io::from_str(&text.to_string_lossy(), false).map_err(|_| {
+        (None, Some(text)) if !text.is_empty() => IoBackend::from_str(&text.to_string_lossy(), false).map_err(|_| {
             Failure::refused(format!("{IO_VARIABLE}={}: not a backend", text.display()))
                 .advise("unset it, or set it to auto, io_uring or threads")
         }),
-        (None, _) => Ok(Io::Auto),
+        (None, _) => Ok(IoBackend::Auto),
     }
 }
 
