@@ -82,7 +82,7 @@ fn log(format: LogFormat) {
 }
 
 /// The backend: the user's choice on the command line, or the environment's.
-fn io_of(chosen: Option<Io>) -> Result<Io, Failure> {
+fn io_of(chosen: Option<IoBackend>) -> Result<IoBackend, Failure> {
     match (chosen, std::env::var_os(IO_VARIABLE)) {
         (Some(io), _) => Ok(io),
         (None, Some(text)) if !text.is_empty() => IoBackend::from_str(&text.to_string_lossy(), false).map_err(|_| {
