@@ -242,7 +242,7 @@ async fn losses(
             losses.push(format!("the data of {first} is copied over the other members in slots"));
         }
         (Level::Raid10, _) => losses.push("the first copy of each chunk is copied over the others".into()),
-        _ => {}
+        (Level::Raid1, None) | (Level::Linear | Level::Raid0, _) => {}
     }
     losses
 }

@@ -10,6 +10,8 @@ use format::units::{ArrayByte, ComponentByte, Slot};
 /// The unit that drives write whole or not at all, and of rows.
 pub const SECTOR_BYTES: usize = 512;
 
+const _: () = assert!(Role::PARITIES.len() == 2, "a row has places for P and Q alone");
+
 /// A row.
 #[derive(Debug)]
 pub struct Row {

@@ -6,6 +6,7 @@
 use crate::device::{Device, Failures};
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError};
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -30,4 +31,15 @@ pub(crate) trait Authority<M: Member>: 'static {
 
     /// Flushes every device. A device that fails its flush is ejected.
     async fn flush_devices(&self) -> Result<(), ArrayError>;
+}
+
+/// Proof that a write is marked: what writes to members takes it as an argument. It takes no memory, and lives no
+/// longer than the mark.
+#[derive(Clone, Copy)]
+pub(crate) struct Marked<'a>(PhantomData<&'a ()>);
+
+impl<'a> Marked<'a> {
+    pub(crate) fn by<M: Member, A: Authority<M>>(_mark: &'a A::Mark) -> Self {
+        Self(PhantomData)
+    }
 }

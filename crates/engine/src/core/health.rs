@@ -116,7 +116,7 @@ impl<M: Member, C: Clock> Core<M, C> {
 }
 
 impl<M: Member, C: Clock> Supply for Core<M, C> {
-    fn is_agreed(&self) -> bool {
+    fn is_fully_agreed(&self) -> bool {
         self.health.agreed.get()
     }
 

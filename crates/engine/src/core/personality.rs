@@ -2,7 +2,9 @@
 //!
 //! A geometry is of one of two families, and each implements the trait once: copies ([`Mapping`]: linear, 0, 1, 10)
 //! and parity ([`Parity`]: 4, 5, 6). [`personality`] is the only choice between them here. What a family does with I/O is
-//! in [`crate::data::personality`] and in `control/sweep/personality.rs`. No other file asks which family it is.
+//! in [`crate::data::personality`] and in `control/sweep/personality.rs`. No other file of the engine matches on
+//! [`Geometry`]. Creation and assembly, which begin with a level and no geometry, ask for its
+//! [`format::geometry::Redundancy`].
 //!
 //! Everything here is a pure function of a geometry. *Positions* are what a sweep counts
 //! ([`format::geometry::SyncSpace`]); all ranges are in bytes, except that locks of parity levels count stripes.
@@ -86,7 +88,7 @@ pub(crate) trait Personality {
 /// What members can supply, for [`Personality::can_be_supplied`].
 pub(crate) trait Supply {
     /// Whether redundancy agrees with the data everywhere.
-    fn is_agreed(&self) -> bool;
+    fn is_fully_agreed(&self) -> bool;
 
     /// Whether the member in `slot` can supply a range of its component.
     fn can_supply(&self, slot: Slot, component: &Range<u64>) -> bool;
@@ -264,7 +266,7 @@ impl Personality for Parity {
     }
 
     fn can_be_supplied(&self, slot: Slot, component: &Range<u64>, members: &dyn Supply) -> bool {
-        members.is_agreed()
+        members.is_fully_agreed()
             && members.evenly_readable(component).iter().all(|part| {
                 let is_lost = |&other: &Slot| other == slot || !members.can_supply(other, part);
                 self.survives((0..self.slots()).map(Slot).filter(is_lost).count() as u16)
@@ -383,7 +385,7 @@ mod tests {
     }
 
     impl Supply for Members {
-        fn is_agreed(&self) -> bool {
+        fn is_fully_agreed(&self) -> bool {
             self.agreed
         }
 

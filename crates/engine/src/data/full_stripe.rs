@@ -2,12 +2,12 @@
 //! gets one transfer however many neighbouring stripes there are.
 //!
 //! Neighbouring stripes are contiguous on every member. Where the data comes in several blocks, parity is computed
-//! between the edges of blocks. The caller locks and marks.
+//! between the edges of blocks. The caller locks and marks; [`Marked`] proves the second.
 
 use crate::base::buffer::{Block, Buffer, Pool};
 use crate::base::join::join_all;
 use crate::base::write_set::WriteExtent;
-use crate::core::authority::Authority;
+use crate::core::authority::{Authority, Marked};
 use crate::data::parity::compute_all;
 use crate::data::plane::DataPlane;
 use crate::seam::clock::Clock;
@@ -27,6 +27,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Writes whole stripes. The patches are their data, without gaps. The caller keeps other writes off them.
     pub(crate) async fn write_full_stripes(
         &self,
+        _: Marked<'_>,
         parity: &Parity,
         stripes: Range<u64>,
         patches: &[WriteExtent],

@@ -2,11 +2,11 @@
 //!
 //! A read takes the current copy on the least loaded member, and of these the one nearest to the member's last
 //! position. If that fails, it takes the next. A long read is shared among copies whose members are idle. A write
-//! goes to all copies; a member that fails it is ejected. The caller locks and marks.
+//! goes to all copies; a member that fails it is ejected. The caller locks and marks; [`Marked`] proves the second.
 
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::join_all;
-use crate::core::authority::Authority;
+use crate::core::authority::{Authority, Marked};
 use crate::core::roster::in_slot;
 use crate::data::plane::DataPlane;
 use crate::device::Device;
@@ -135,7 +135,13 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Writes all copies of a range. A redundant array records failures and goes on.
-    pub(crate) async fn write_mapped(&self, mapping: &Mapping, at: u64, from: Block) -> Result<(), ArrayError> {
+    pub(crate) async fn write_mapped(
+        &self,
+        _: Marked<'_>,
+        mapping: &Mapping,
+        at: u64,
+        from: Block,
+    ) -> Result<(), ArrayError> {
         let bytes = from.len() as u64;
         let runs = self.cut_into_runs(mapping, at, from)?;
         let writes = runs.iter().map(|run| run.device.write(run.at, run.blocks.clone(), Why::Data));

@@ -11,6 +11,8 @@ use parity::{Kernel, Symbol, gf};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
+const _: () = assert!(Role::PARITIES.len() == 2, "this file knows the equations of P and Q alone");
+
 /// The chunk contents that are available while a plan is carried out.
 pub(crate) struct Known<'a> {
     /// Contents read from the members.
@@ -92,7 +94,7 @@ pub(crate) fn compute_all<'a>(
     match (into.next(), into.next(), into.next()) {
         (Some(p), None, None) => kernel.xor(p, data),
         (Some(p), Some(q), None) => both(kernel, stripe, p, q, data),
-        _ => unreachable!("no kernel for this number of parities"),
+        (None, ..) | (.., Some(_)) => unreachable!("a stripe has P, or P and Q"),
     }
 }
 

@@ -4,6 +4,8 @@
 //! This is the only file of the folder that asks which family a geometry is of. The decisions that need no I/O are
 //! [`crate::core::personality`]. Each function here is a `match` in place of a trait: a request's future is then of one
 //! level only, and is moved no more often than without it.
+//!
+//! [`crate::Array::write`] begins here; [`crate::Array::read`] and [`crate::Array::flush`] begin in [`super::request`].
 
 use crate::base::buffer::{Block, Buffer};
 use crate::base::range_lock::RangeGuard;

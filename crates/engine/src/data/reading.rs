@@ -13,11 +13,11 @@ use smallvec::SmallVec;
 use std::ops::Range;
 
 /// A chunk that could not be read, and the error if there was one.
-pub(crate) type Failed = (Role, Option<MemberError>);
+pub(crate) type UnreadChunk = (Role, Option<MemberError>);
 
 /// A member transfer that has ended.
-pub(crate) struct Done {
-    pub(super) result: Result<(), Failed>,
+pub(crate) struct EndedRead {
+    pub(super) result: Result<(), UnreadChunk>,
     /// The parts that it filled.
     pub(super) parts: SmallVec<[usize; 3]>,
     pub(super) buffers: Vec<Buffer>,
@@ -93,9 +93,9 @@ impl Reading {
 
     /// Takes the results of all transfers. Reconstructs what is lost if all succeeded; otherwise returns the first
     /// chunk that failed.
-    pub(crate) fn finish(&mut self, kernel: &Kernel, done: Vec<Done>) -> Result<(), Failed> {
+    pub(crate) fn finish(&mut self, kernel: &Kernel, done: Vec<EndedRead>) -> Result<(), UnreadChunk> {
         let mut outcome = Ok(());
-        for Done { result, parts, buffers } in done {
+        for EndedRead { result, parts, buffers } in done {
             parts.into_iter().zip(buffers).for_each(|(index, buffer)| self.parts[index].buffer = Some(buffer));
             outcome = outcome.and(result);
         }

@@ -8,7 +8,7 @@ use crate::base::buffer::Buffer;
 use crate::base::join::join_all;
 use crate::core::authority::Authority;
 use crate::data::plane::DataPlane;
-use crate::data::reading::{ChunkPart, Done, Failed, Reading};
+use crate::data::reading::{ChunkPart, EndedRead, Reading, UnreadChunk};
 use crate::device::Device;
 use crate::plan::planner::{ChunkTransfer, Symbols, code};
 use crate::seam::clock::Clock;
@@ -19,10 +19,12 @@ use format::units::ComponentByte;
 use smallvec::SmallVec;
 use std::rc::Rc;
 
+const _: () = assert!(Role::PARITIES.len() == 2, "this file knows the equations of P and Q alone");
+
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// The member transfers of a reading. The future borrows nothing from the array, so it may outlive this call once
     /// begun.
-    pub(crate) fn member_reads(&self, reading: &mut Reading) -> impl Future<Output = Vec<Done>> + use<M, C, A> {
+    pub(crate) fn member_reads(&self, reading: &mut Reading) -> impl Future<Output = Vec<EndedRead>> + use<M, C, A> {
         let transfers = std::mem::take(&mut reading.plan.reads);
         let reads = transfers.into_iter().map(|transfer| {
             let (parts, buffers) = reading.take_parts(&transfer);
@@ -34,7 +36,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Reads what the plan says and reconstructs the rest. The caller holds the stripe's lock.
-    pub(crate) async fn read_and_solve(&self, parity: &Parity, mut reading: Reading) -> (Result<(), Failed>, Buffer) {
+    pub(crate) async fn read_and_solve(
+        &self,
+        parity: &Parity,
+        mut reading: Reading,
+    ) -> (Result<(), UnreadChunk>, Buffer) {
         for transfer in std::mem::take(&mut reading.plan.cached_reads) {
             let (parts, buffers) = reading.take_parts(&transfer);
             for (index, mut buffer) in parts.into_iter().zip(buffers) {
@@ -54,7 +60,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// Compares reconstructed data with the checksums of what the members should hold. On a mismatch, the data is
     /// reconstructed from other members instead.
-    async fn check_solved(&self, parity: &Parity, reading: &mut Reading) -> Result<(), Failed> {
+    async fn check_solved(&self, parity: &Parity, reading: &mut Reading) -> Result<(), UnreadChunk> {
         for index in 0..reading.asked {
             let is_solved = reading.is_solved(&reading.parts[index]);
             let ChunkPart { role, within, buffer: Some(buffer), .. } = &mut reading.parts[index] else { continue };
@@ -92,8 +98,8 @@ async fn read_parts<M: Member>(
     at: ComponentByte,
     parts: SmallVec<[usize; 3]>,
     buffers: Vec<Buffer>,
-) -> Done {
-    let Some(device) = device else { return Done { result: Err((role, None)), parts, buffers } };
+) -> EndedRead {
+    let Some(device) = device else { return EndedRead { result: Err((role, None)), parts, buffers } };
     let (result, buffers) = device.read_vectored(at, buffers, Why::Reconstruct).await;
-    Done { result: result.map_err(|error| (role, Some(error))), parts, buffers }
+    EndedRead { result: result.map_err(|error| (role, Some(error))), parts, buffers }
 }

@@ -1,11 +1,12 @@
 //! Requests of any position and length: rounded to the blocks that members take, and passed to the array's level.
 //!
-//! Locks and marks of plain writes are taken here. [`super::personality`] chooses between copies ([`super::mirror`]) and
-//! parity ([`super::stripe`]).
+//! [`crate::Array::read`] and [`crate::Array::flush`] begin here. [`crate::Array::write`] begins in
+//! [`super::personality`], which chooses between copies ([`super::mirror`]) and parity ([`super::coalesce`], then
+//! [`super::stripe`]). Locks and marks of writes to copies are taken here.
 
 use crate::base::buffer::{Block, Buffer};
 use crate::base::write_set::{WriteExtent, WriteSet};
-use crate::core::authority::Authority;
+use crate::core::authority::{Authority, Marked};
 use crate::data::plane::DataPlane;
 use crate::data::read_ahead::stretches::FromMemory;
 use crate::seam::clock::Clock;
@@ -70,24 +71,25 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let mut data = WriteSet::default();
         data.put(WriteExtent { at, block: from });
         let data = self.in_whole_blocks(data).await?;
-        let write = async {
+        let write = async |marked: Marked<'_>| {
             for WriteExtent { at, block } in data.extents() {
-                self.write_mapped(mapping, *at, block.clone()).await?;
+                self.write_mapped(marked, mapping, *at, block.clone()).await?;
             }
             Ok(())
         };
         self.core.to_the_end(self.marked(&outer, write)).await
     }
 
-    /// Runs a write between the marks that come before and after it.
+    /// Runs a write between the marks that come before and after it. `write_marked` of [`super::coalesce`] does the same
+    /// for writes to stripes.
     pub(crate) async fn marked(
         &self,
         range: &Range<u64>,
-        write: impl Future<Output = Result<(), ArrayError>>,
+        write: impl AsyncFnOnce(Marked<'_>) -> Result<(), ArrayError>,
     ) -> Result<(), ArrayError> {
         self.core.check_not_failed()?;
-        let _mark = self.authority.mark_write(range).await?;
-        write.await?;
+        let mark = self.authority.mark_write(range).await?;
+        write(Marked::by::<M, A>(&mark)).await?;
         self.authority.record_departed().await
     }
 

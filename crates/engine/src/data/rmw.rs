@@ -10,7 +10,7 @@ use crate::base::write_set::WriteExtent;
 use crate::core::authority::Authority;
 use crate::data::parity::weight;
 use crate::data::plane::DataPlane;
-use crate::data::reading::Failed;
+use crate::data::reading::UnreadChunk;
 use crate::data::stripe::{ChunkContents, component, reason};
 use crate::plan::planner::{ChunkTransfer, Span, Symbols, code, modifies};
 use crate::seam::clock::Clock;
@@ -73,7 +73,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         &self,
         parity: &Parity,
         change: &Modification<'_>,
-    ) -> Result<Result<(), ArrayError>, Failed> {
+    ) -> Result<Result<(), ArrayError>, UnreadChunk> {
         let Modification { stripe, span, new, .. } = change;
         let mut old = at_once(change.roles(parity).map(|role| self.old_piece(change, role))).await;
         let before = old.next().expect("the data is the first")?;
@@ -104,7 +104,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         Ok(written)
     }
 
-    async fn old_piece(&self, change: &Modification<'_>, role: Role) -> Result<Buffer, Failed> {
+    async fn old_piece(&self, change: &Modification<'_>, role: Role) -> Result<Buffer, UnreadChunk> {
         let mut into = self.core.pool.take(change.new.len());
         if change.here.contains(role) {
             self.copy_cached_into(&change.stripe, &change.transfer(role), &mut into);

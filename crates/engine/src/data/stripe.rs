@@ -2,18 +2,18 @@
 //!
 //! [`crate::plan::planner`] plans each stripe's part of a request. This file carries the plan out from top to bottom:
 //! reads, arithmetic, writes. If a member fails a read, a new plan avoids it. If a member fails a write, it is
-//! ejected before the write is answered. The caller locks and marks writes.
+//! ejected before the write is answered. The caller locks and marks writes; [`Marked`] proves the second.
 
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::{at_once, join_all};
 use crate::base::notify::Seen;
 use crate::base::write_set::WriteExtent;
-use crate::core::authority::Authority;
+use crate::core::authority::{Authority, Marked};
 use crate::data::cached_stripes::{hull, in_units_where_lost};
 use crate::data::mirror::join_parts;
 use crate::data::parity::{Known, compute};
 use crate::data::plane::DataPlane;
-use crate::data::reading::{Failed, Reading};
+use crate::data::reading::{Reading, UnreadChunk};
 use crate::data::request::Locked;
 use crate::device::{Device, Failures};
 use crate::plan::ROW_BYTES;
@@ -247,6 +247,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Writes one row after the other. Each row is consistent by itself.
     async fn write_in_rows(
         &self,
+        marked: Marked<'_>,
         parity: &Parity,
         number: u64,
         unit: u32,
@@ -262,7 +263,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
         let mut outcome = Ok(());
         for patches in rows.into_values() {
-            match self.write_part(parity, number, &patches).await {
+            match self.write_part(marked, parity, number, &patches).await {
                 // A write that was answered from memory must be carried on to its end: written, or owed.
                 Err(error) if error.kind == ArrayErrorKind::NoSpace => outcome = Err(error),
                 other => other?,
@@ -272,7 +273,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Reads each span straight into its place in the buffer.
-    async fn read_directly(&self, share: &Share, mut into: Buffer) -> (Result<(), Failed>, Buffer) {
+    async fn read_directly(&self, share: &Share, mut into: Buffer) -> (Result<(), UnreadChunk>, Buffer) {
         let reads = share.spans.iter().map(|span| {
             let part = into.split_to(length(&span.within));
             self.read_chunk(&share.stripe, Role::Data(span.data), span.within.start, part, Why::Data)
@@ -297,7 +298,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         at: u32,
         into: Buffer,
         why: Why,
-    ) -> (Result<(), Failed>, Buffer) {
+    ) -> (Result<(), UnreadChunk>, Buffer) {
         let Some(device) = self.device_of(stripe, role) else { return (Err((role, None)), into) };
         let (result, into) = device.read(component(stripe, at), into, why).await;
         (result.map_err(|error| (role, Some(error))), into)
@@ -317,7 +318,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Everything that a plan uses, from the cache and from the members.
-    async fn old_contents(&self, stripe: &Stripe, plan: &Plan, why: Why) -> Result<ChunkContents, Failed> {
+    async fn old_contents(&self, stripe: &Stripe, plan: &Plan, why: Why) -> Result<ChunkContents, UnreadChunk> {
         let recalled = self.copy_cached(stripe, &plan.cached_reads);
         let mut old = self.read_transfers(stripe, &plan.reads, why).await?;
         old.extend(recalled);
@@ -330,13 +331,13 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         stripe: &Stripe,
         transfers: &[ChunkTransfer],
         why: Why,
-    ) -> Result<ChunkContents, Failed> {
+    ) -> Result<ChunkContents, UnreadChunk> {
         let reads = transfers.iter().map(|transfer| {
             let into = self.core.pool.take(length(&transfer.within));
             self.read_chunk(stripe, transfer.role, transfer.within.start, into, why)
         });
         let results = at_once(reads).await;
-        let pair = |(transfer, (result, buffer)): (&ChunkTransfer, (Result<(), Failed>, Buffer))| {
+        let pair = |(transfer, (result, buffer)): (&ChunkTransfer, (Result<(), UnreadChunk>, Buffer))| {
             result.map(|()| (transfer.clone(), buffer.freeze()))
         };
         transfers.iter().zip(results).map(pair).collect()
@@ -345,6 +346,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Writes a part of one stripe, in whole blocks. The caller keeps other writes off the stripe.
     pub(crate) async fn write_part(
         &self,
+        marked: Marked<'_>,
         parity: &Parity,
         number: u64,
         patches: &[WriteExtent],
@@ -358,18 +360,19 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             }
         }
         // Boxed: it is far larger than the code above, and seldom runs.
-        Box::pin(self.write_any_part(parity, number, patches, slots_seen, unread)).await
+        Box::pin(self.write_any_part(marked, parity, number, patches, slots_seen, unread)).await
     }
 
     /// As [`DataPlane::write_part`], for any part and with any members missing. `unread` is a read that failed since
     /// `slots_seen` was seen.
     async fn write_any_part(
         &self,
+        marked: Marked<'_>,
         parity: &Parity,
         number: u64,
         patches: &[WriteExtent],
         mut slots_seen: Seen,
-        unread: Option<Failed>,
+        unread: Option<UnreadChunk>,
     ) -> Result<(), ArrayError> {
         let (share, new) = spans_and_contents(parity, number, patches);
         let is_whole = share.bytes as u64 == parity.stripe_bytes();
@@ -385,7 +388,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             let known = if is_whole { Default::default() } else { self.cached(&share.stripe, &share.spans, &kept) };
             let Ok(plan) = plan_write(code(parity), &share.spans, &kept, &known, &health) else {
                 if let Some(unit) = self.finer_unit(&share.spans) {
-                    return Box::pin(self.write_in_rows(parity, number, unit, patches)).await;
+                    return Box::pin(self.write_in_rows(marked, parity, number, unit, patches)).await;
                 }
                 let at = share.stripe.number() * parity.stripe_bytes();
                 return Err(self.core.io_error(at, share.bytes as u64, last_error.as_ref()));

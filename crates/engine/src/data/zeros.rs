@@ -12,7 +12,7 @@
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
 use crate::base::range_lock::RangeGuard;
-use crate::core::authority::Authority;
+use crate::core::authority::{Authority, Marked};
 use crate::data::plane::DataPlane;
 use crate::device::Device;
 use crate::seam::bytes::zero_or_write;
@@ -120,7 +120,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Zeroes whole units.
     async fn zero_whole(&self, range: Range<u64>, means: Means) -> Result<(), ArrayError> {
         let _lock = self.lock_whole(&range).await;
-        self.core.to_the_end(self.marked(&range, self.zero_extents(&range, means))).await
+        self.core.to_the_end(self.marked(&range, async |_: Marked<'_>| self.zero_extents(&range, means).await)).await
     }
 
     /// Keeps other requests off whole units, and off everything that shares their parity.

@@ -1,7 +1,8 @@
 //! A member in an array: the device behind the seam, and the parts of its state.
 //!
-//! Positions here are component positions; only this file adds a member's `data_offset`. It decides nothing about the
-//! array: an error is counted and returned, and the caller decides whether the member is ejected. It does no I/O; see
+//! Positions here are component positions, and [`Device::absolute`] adds a member's `data_offset` for every transfer.
+//! Besides, only what names bytes of the member adds it: `bad_blocks.rs`, and reports of `control/sweep`. This file
+//! decides nothing about the array: an error is counted and returned, and the caller decides whether the member is ejected. It does no I/O; see
 //! [`crate::device::transfer`].
 
 use crate::device::activity::Activity;

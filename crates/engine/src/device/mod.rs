@@ -1,19 +1,20 @@
 //! One member of an array in use.
 //!
-//! [`Device`] (`in_use.rs`) is made of parts. Each part is a type in a file of its own, keeps its own invariant, and does
-//! no I/O:
+//! [`Device`] (`in_use.rs`) is made of parts. Each part is a type in a file of its own and keeps its own invariant. None
+//! does I/O, except the last:
 //!
 //! * [`state`]: in sync, recovering, spare or faulty. [`superblock`]: what the member's superblock says, and is to say.
-//!   [`lifecycle`] changes the two together.
 //! * [`reach`]: whether the member answers. [`timeout`]: the operations that may have to be abandoned.
 //! * [`bad_blocks`], [`owed`], [`read_faults`]: ranges that must not be read, that are in memory only, that could not be
 //!   read.
 //! * [`replacement`]: the device that is to replace this one.
 //! * [`activity`]: transfers under way, and sums of past ones.
-//! * [`checksums`]: the checksums of the member's blocks.
+//! * [`checksums`]: the checksums of the member's blocks. It reads and writes their table on the member.
 //!
-//! [`transfer`] has all transfers of a device, as layers over the member. Files of parts never import `in_use.rs`, and
-//! nothing imports files with functions of `Device`; so no circle of imports is longer than a part and its helper.
+//! Three places have functions of `Device` and import `in_use.rs`: [`lifecycle`] changes state and superblock together,
+//! `checksums/of_device.rs` finds the checksums, and [`transfer`] has all transfers, as layers over the member. Nothing
+//! imports these, and no other file of a part imports `in_use.rs`. So no circle of imports is longer than a part and its
+//! helper.
 
 mod activity;
 pub(crate) mod bad_blocks;

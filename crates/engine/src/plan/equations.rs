@@ -41,3 +41,12 @@ impl Equations {
         }
     }
 }
+
+/// The name of a parity, by its place among [`Role::PARITIES`].
+pub(crate) fn parity_symbol(place: usize) -> Symbol {
+    match Role::PARITIES[place] {
+        Role::P => Symbol::P,
+        Role::Q => Symbol::Q,
+        Role::Data(_) => unreachable!("data is no parity"),
+    }
+}

@@ -26,6 +26,8 @@ use crate::defect::Defect;
 use crate::units::{ArrayByte, ComponentByte, Slot};
 use std::ops::Range;
 
+const _: () = assert!(Role::PARITIES.len() == 2, "a layout places P and Q alone");
+
 /// The position of P.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PositionOfP {

@@ -9,12 +9,17 @@
 use crate::control::state::Control;
 use crate::control::sweep::findings::{Findings, Outcome, ScrubAction};
 use crate::control::sweep::rows::{ComparedRow, Fix, SuspectRow};
+use crate::core::authority::Marked;
 use crate::data::runs::Run;
 use crate::plan::diagnose::{BlockEvidence, StripeRow, Verdict, truth};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
+use format::geometry::Role;
+use parity::Symbol;
 use std::ops::Range;
+
+const _: () = assert!(Role::PARITIES.len() == 2, "this file knows the equations of P and Q alone");
 
 impl<M: Member, C: Clock> Control<M, C> {
     /// Repairs rows as far as `action` allows, and adds the outcome of each to the findings.
@@ -66,7 +71,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let covered = self.core.geometry().array_range(range);
         self.data.invalidate_range(&covered);
         let writes = fixes.into_iter().map(|fix| (fix.slot, fix.at, fix.block)).collect();
-        self.data.marked(&covered, self.data.write_runs(writes)).await
+        self.data.marked(&covered, async |_: Marked<'_>| self.data.write_runs(writes).await).await
     }
 
     /// The outcome of a row; written blocks are read back.
@@ -106,7 +111,10 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
             _ => match missing_beside_both_parities(&judged.evidence, data) {
                 // With a data member missing: its data follows from P, and Q from all the data.
-                Some(missing) => (vec![data + 1], vec![missing, data + 1]),
+                Some(missing) => {
+                    let q = judged.index_of(Symbol::Q);
+                    (vec![q], vec![missing, q])
+                }
                 None => return Vec::new(),
             },
         };
@@ -145,7 +153,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 fn missing_beside_both_parities(evidence: &[BlockEvidence<'_>], data: usize) -> Option<usize> {
     let mut unread = (0..evidence.len()).filter(|&index| evidence[index].bytes().is_none());
     let missing = unread.next().filter(|&index| index < data && evidence[index] == BlockEvidence::Absent)?;
-    (unread.next().is_none() && evidence.len() == data + 2).then_some(missing)
+    (unread.next().is_none() && evidence.len() == data + Role::PARITIES.len()).then_some(missing)
 }
 
 /// Whether `action` repairs such a verdict.

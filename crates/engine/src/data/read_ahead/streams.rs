@@ -18,7 +18,7 @@ const READS_OF_A_STREAM: u32 = 3;
 const SILENCE_MAX: u64 = 1024;
 
 #[derive(Debug, Clone, Copy)]
-struct Stream {
+struct ReadStream {
     /// One past the furthest byte so far.
     next: u64,
     reads: u32,
@@ -30,16 +30,16 @@ struct Stream {
 
 /// The streams of reads of an array.
 #[derive(Debug)]
-pub(super) struct Streams {
+pub(super) struct ReadStreams {
     stripe_bytes: u64,
     reads: u64,
-    streams: Vec<Stream>,
+    streams: Vec<ReadStream>,
     /// The ends of single reads, as a ring.
     singles: [u64; SINGLES_MAX],
     next_single: usize,
 }
 
-impl Streams {
+impl ReadStreams {
     pub(super) fn new(stripe_bytes: u64) -> Self {
         let singles = [u64::MAX; SINGLES_MAX];
         Self { stripe_bytes, reads: 0, streams: Vec::new(), singles, next_single: 0 }
@@ -74,7 +74,7 @@ impl Streams {
         if let Some(index) = self.streams.iter().position(|stream| stream.next == at) {
             return Some(index);
         }
-        let is_near = |stream: &Stream| {
+        let is_near = |stream: &ReadStream| {
             stream.reads >= READS_OF_A_STREAM
                 && self.reads - stream.used <= SILENCE_MAX
                 && stream.next.abs_diff(at) < self.stripe_bytes
@@ -86,7 +86,7 @@ impl Streams {
     fn begun(&mut self, at: u64) -> Option<usize> {
         let first = self.singles.iter().position(|&end| end == at)?;
         self.singles[first] = u64::MAX;
-        let stream = Stream { next: at, reads: 1, used: self.reads, named: 0 };
+        let stream = ReadStream { next: at, reads: 1, used: self.reads, named: 0 };
         if self.streams.len() < STREAMS_MAX {
             self.streams.push(stream);
             return Some(self.streams.len() - 1);
@@ -103,8 +103,8 @@ mod tests {
 
     const STRIPE: u64 = 100;
 
-    fn streams() -> Streams {
-        Streams::new(STRIPE)
+    fn streams() -> ReadStreams {
+        ReadStreams::new(STRIPE)
     }
 
     #[test]

@@ -4,8 +4,8 @@
 
 use crate::base::buffer::{ALIGNMENT, Buffer};
 use crate::core::personality::personality;
-use crate::data::read_ahead::streams::Streams;
-use crate::data::reading::{Done, Reading};
+use crate::data::read_ahead::streams::ReadStreams;
+use crate::data::reading::{EndedRead, Reading};
 use format::geometry::Geometry;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -15,7 +15,7 @@ use std::task::Waker;
 /// A request for at least this fraction of a stripe gets the stripe's memory instead of a copy.
 const SHARE_TO_HAND_OVER: u64 = 64;
 
-pub(super) type Reads = Pin<Box<dyn Future<Output = Vec<Done>>>>;
+pub(super) type Reads = Pin<Box<dyn Future<Output = Vec<EndedRead>>>>;
 
 /// Names a request that waits.
 pub(super) type WaiterId = u64;
@@ -52,8 +52,8 @@ pub(super) struct Stretch {
     pub(super) phase: StretchPhase,
 }
 
-pub(super) struct State {
-    pub(super) streams: Streams,
+pub(super) struct ReadAheadState {
+    pub(super) streams: ReadStreams,
     /// Oldest first.
     pub(super) stretches: Vec<Stretch>,
     /// Memory that all stretches take.
@@ -63,7 +63,7 @@ pub(super) struct State {
 /// What was read ahead in one array.
 pub(crate) struct ReadAhead {
     pub(super) bytes_max: usize,
-    pub(super) state: RefCell<State>,
+    pub(super) state: RefCell<ReadAheadState>,
     pub(super) next_waiter: Cell<WaiterId>,
 }
 
@@ -81,8 +81,8 @@ impl ReadAhead {
     /// For an array of this geometry, with at most `bytes_max` of memory.
     pub(crate) fn new(geometry: &Geometry, bytes_max: usize) -> Self {
         let stripe_bytes = personality(geometry).stripe().map_or(u64::MAX, |stripe| stripe.bytes);
-        let streams = Streams::new(stripe_bytes);
-        let state = RefCell::new(State { streams, stretches: Vec::new(), bytes: 0 });
+        let streams = ReadStreams::new(stripe_bytes);
+        let state = RefCell::new(ReadAheadState { streams, stretches: Vec::new(), bytes: 0 });
         Self { bytes_max, state, next_waiter: Cell::new(0) }
     }
 
@@ -120,7 +120,7 @@ impl ReadAhead {
     }
 }
 
-impl State {
+impl ReadAheadState {
     pub(super) fn find(&mut self, stripe: u64) -> Option<(usize, &mut Stretch)> {
         self.stretches.iter_mut().enumerate().find(|(_, stretch)| stretch.stripe == stripe)
     }

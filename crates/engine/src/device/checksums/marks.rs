@@ -4,9 +4,9 @@
 //! It fixes the order of these writes ([`super`]); [`super::table`] picks the regions.
 
 use crate::base::join::join_all;
+use crate::base::lazy_marks::IDLE_PERIODS;
 use crate::device::checksums::kept::Checksums;
 use crate::device::checksums::settings::Closing;
-use crate::device::checksums::table::IDLE_PERIODS;
 use crate::seam::member::{Member, MemberError};
 use format::integrity::{Open, Stamp};
 use format::superblock::Superblock;

@@ -17,22 +17,13 @@
 //!
 //! Format: [`format::integrity`].
 
+use crate::base::lazy_marks::{Earned, MarkUse};
 use crate::device::checksums::counts::Counts;
 use crate::device::checksums::written::{WrittenChecksums, checksum};
 use format::Defect;
-use format::integrity::{Binding, Checksum, Layout, Open, PAGE_ENTRIES, Page};
+use format::integrity::{BLOCK_BYTES, Binding, Checksum, Layout, Open, PAGE_ENTRIES, Page};
 use smallvec::SmallVec;
 use std::ops::Range;
-
-/// Periods without a write after which a region may be closed.
-pub(super) const IDLE_PERIODS: u32 = 2;
-
-/// While the array is busy, one region is closed for this many units of writing. Writing its pages and reopening it
-/// then cost about a hundredth of those writes.
-const UNITS_PER_REGION: u64 = 256;
-
-/// A write counts as one unit, plus one for each of this many blocks.
-const UNIT_BLOCKS: u64 = 4;
 
 /// After this many rounds of opening regions without a rest, each round opens twice as many neighbours.
 const ROUNDS_PER_DOUBLING: u32 = 32;
@@ -144,17 +135,9 @@ impl Resident {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Region {
-    /// Writes in flight.
-    in_flight: u32,
-    /// The period in which the last write ended.
-    ended: u32,
-}
-
 /// A write that the member may be executing.
 #[derive(Debug)]
-struct InFlight {
+struct WriteInFlight {
     number: u64,
     blocks: Range<u64>,
     leaves: WrittenChecksums,
@@ -167,7 +150,8 @@ pub(super) struct Table {
     open: Open,
     /// The regions marked as open on the member's stable storage.
     stable: Open,
-    regions: Vec<Region>,
+    /// The writes to each region.
+    regions: Vec<MarkUse>,
     pages: Vec<PageState>,
     counts: Counts,
     resident_pages: usize,
@@ -178,13 +162,13 @@ pub(super) struct Table {
     /// The page at which the next search for changes continues.
     next_changed: usize,
     period: u32,
-    /// Units of writing since the last call of [`Self::allowance`].
-    written: u64,
+    /// What writes have paid for closing regions since the last call of [`Self::allowance`].
+    earned: Earned,
     /// Rounds of opening regions since the array was at rest.
     rounds: u32,
     /// Ended writes; each may have changed checksums.
     rewrites: u64,
-    in_flight: Vec<InFlight>,
+    in_flight: Vec<WriteInFlight>,
     /// Started writes.
     started: u64,
 }
@@ -199,7 +183,7 @@ impl Table {
         Self {
             pages: (0..layout.pages()).map(place).collect(),
             counts,
-            regions: vec![Region::default(); layout.regions() as usize],
+            regions: vec![MarkUse::default(); layout.regions() as usize],
             stable: open.clone(),
             open,
             layout,
@@ -209,7 +193,7 @@ impl Table {
             hand: 0,
             next_changed: 0,
             period: 0,
-            written: 0,
+            earned: Earned::default(),
             rounds: 0,
             rewrites: 0,
             in_flight: Vec::new(),
@@ -298,7 +282,7 @@ impl Table {
                     resident.put(at..at + 1, || *entry);
                 }
             }
-            PageState::Resident(_) => unreachable!("it was not resident_pages"),
+            PageState::Resident(_) => unreachable!("only a page that is not resident is read"),
         }
         self.counts.know(number as usize, known(resident.page.entries()));
         *place = PageState::Resident(resident);
@@ -425,7 +409,7 @@ impl Table {
 
     /// Whether a write in flight will leave the checksum `sum` in a block.
     fn is_being_left(&self, block: u64, sum: Checksum) -> bool {
-        let leaves = |write: &InFlight| {
+        let leaves = |write: &WriteInFlight| {
             write.blocks.contains(&block)
                 && (mutant!("read-beside-heal") || write.leaves.at(block - write.blocks.start) == sum)
         };
@@ -460,9 +444,9 @@ impl Table {
 
     /// Begins a write: its regions stay open until [`Self::end`].
     pub(super) fn begin(&mut self, blocks: &Range<u64>) {
-        self.written += 1 + (blocks.end - blocks.start) / UNIT_BLOCKS;
+        self.earned.earn((blocks.end - blocks.start) * BLOCK_BYTES);
         for region in self.regions_of(blocks) {
-            self.regions[region as usize].in_flight += 1;
+            self.regions[region as usize].begin();
         }
     }
 
@@ -480,7 +464,7 @@ impl Table {
         for region in regions.start / group * group..end {
             if !self.open.contains(region) {
                 self.open.insert(region..region + 1);
-                self.regions[region as usize].ended = self.period;
+                self.regions[region as usize].touch(self.period);
             }
         }
     }
@@ -500,7 +484,7 @@ impl Table {
     /// number.
     pub(super) fn start(&mut self, blocks: &Range<u64>, leaves: WrittenChecksums) -> u64 {
         self.started += 1;
-        self.in_flight.push(InFlight { number: self.started, blocks: blocks.clone(), leaves });
+        self.in_flight.push(WriteInFlight { number: self.started, blocks: blocks.clone(), leaves });
         self.started
     }
 
@@ -519,9 +503,7 @@ impl Table {
             }
         }
         for region in self.regions_of(blocks) {
-            let region = &mut self.regions[region as usize];
-            region.in_flight -= 1;
-            region.ended = self.period;
+            self.regions[region as usize].end(self.period);
         }
     }
 
@@ -556,8 +538,8 @@ impl Table {
     }
 
     fn is_idle(&self, region: u64, periods: u32) -> bool {
-        let Region { in_flight, ended } = self.regions[region as usize];
-        in_flight == 0 && self.period - ended >= periods
+        let writes = &self.regions[region as usize];
+        !writes.is_in_flight() && writes.age(self.period) >= periods
     }
 
     /// The open regions that have been idle for `periods`.
@@ -574,12 +556,10 @@ impl Table {
     /// The number of regions that may be closed, by the writes since the last call. While the array is busy, each
     /// closed region slows later writes. At rest there is no limit.
     pub(super) fn allowance(&mut self, at_rest: bool) -> u64 {
-        let written = std::mem::take(&mut self.written);
         if at_rest {
             self.rounds = 0;
-            return u64::MAX;
         }
-        written / UNITS_PER_REGION
+        self.earned.allowance(at_rest)
     }
 
     /// Picks at most `most` open regions that have been idle for `periods`, the longest idle ones first. They are
@@ -587,7 +567,7 @@ impl Table {
     pub(super) fn pick_to_close(&mut self, periods: u32, most: usize) -> Vec<u64> {
         let mut picked: Vec<u64> = self.idle(periods).collect();
         if picked.len() > most {
-            picked.sort_by_key(|&region| self.regions[region as usize].ended);
+            picked.sort_by_key(|&region| self.regions[region as usize].ended());
             picked.truncate(most);
         }
         for &region in &picked {
@@ -688,7 +668,7 @@ impl Table {
     /// Keeps the region of a page open for good, as if it always had a write in flight.
     pub(super) fn pin_open(&mut self, page: u64) {
         let region = self.region_of(page as usize);
-        self.regions[region as usize].in_flight += 1;
+        self.regions[region as usize].begin();
     }
 
     /// Takes back a page whose write failed.

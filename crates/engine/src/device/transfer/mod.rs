@@ -14,8 +14,8 @@
 //! future once more, which the instructions of a small request show. And the calls that take no time ([`at_once`])
 //! pass the same layers with borrowed buffers, which a member lends in place.
 //!
-//! [`zeros`] has the same layers for discards and zeroing. [`superblock`] writes the device's own superblock, past all
-//! layers but the timeout.
+//! [`zeros`] has discards and zeroing, through the same layers except the fourth, of which they have the timeout alone.
+//! [`superblock`] writes the device's own superblock, past all layers but the timeout.
 
 pub(super) mod at_once;
 pub(super) mod bare;

@@ -11,7 +11,7 @@ use format::units::ComponentByte;
 
 /// What happens to a range whose read fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failed {
+pub(super) enum FailedThen {
     /// It is queued for read repair.
     Queue,
     /// The caller decides.
@@ -19,10 +19,10 @@ pub(super) enum Failed {
 }
 
 /// The result of a read, and its memory.
-type Done<P> = (Result<(), MemberError>, P);
+type ReadResult<P> = (Result<(), MemberError>, P);
 
 impl<M: Member> Device<M> {
-    pub(crate) async fn read(&self, at: ComponentByte, mut into: Buffer, why: Why) -> Done<Buffer> {
+    pub(crate) async fn read(&self, at: ComponentByte, mut into: Buffer, why: Why) -> ReadResult<Buffer> {
         match self.read_now(at, &mut into, why) {
             Some(result) => (result, into),
             None => self.read_later(at, into, why).await,
@@ -30,18 +30,28 @@ impl<M: Member> Device<M> {
     }
 
     /// As [`Device::read`], after [`Device::read_now`] returned `None`.
-    pub(crate) fn read_later(&self, at: ComponentByte, into: Buffer, why: Why) -> impl Future<Output = Done<Buffer>> {
-        self.read_layers(self.verifier(why), at, into, why, Failed::Queue)
+    pub(crate) fn read_later(
+        &self,
+        at: ComponentByte,
+        into: Buffer,
+        why: Why,
+    ) -> impl Future<Output = ReadResult<Buffer>> {
+        self.read_layers(self.verifier(why), at, into, why, FailedThen::Queue)
     }
 
     /// Fills the buffers in order, as one transfer.
-    pub(crate) async fn read_vectored(&self, at: ComponentByte, mut into: Vec<Buffer>, why: Why) -> Done<Vec<Buffer>> {
+    pub(crate) async fn read_vectored(
+        &self,
+        at: ComponentByte,
+        mut into: Vec<Buffer>,
+        why: Why,
+    ) -> ReadResult<Vec<Buffer>> {
         if into.len() == 1 {
             let (result, buffer) = self.read(at, into.remove(0), why).await;
             into.push(buffer);
             return (result, into);
         }
-        self.read_layers(self.verifier(why), at, into, why, Failed::Queue).await
+        self.read_layers(self.verifier(why), at, into, why, FailedThen::Queue).await
     }
 
     /// As [`Device::read`], and verifies the checksums regardless of the setting.
@@ -50,8 +60,8 @@ impl<M: Member> Device<M> {
         at: ComponentByte,
         into: Buffer,
         why: Why,
-    ) -> impl Future<Output = Done<Buffer>> {
-        self.read_layers(self.checksums.get(), at, into, why, Failed::Queue)
+    ) -> impl Future<Output = ReadResult<Buffer>> {
+        self.read_layers(self.checksums.get(), at, into, why, FailedThen::Queue)
     }
 
     /// As [`Device::read_verified`], without queueing a failed read for read repair.
@@ -60,8 +70,8 @@ impl<M: Member> Device<M> {
         at: ComponentByte,
         into: Buffer,
         why: Why,
-    ) -> impl Future<Output = Done<Buffer>> {
-        self.read_layers(self.checksums.get(), at, into, why, Failed::Leave)
+    ) -> impl Future<Output = ReadResult<Buffer>> {
+        self.read_layers(self.checksums.get(), at, into, why, FailedThen::Leave)
     }
 
     /// Reads, verifies against `checksums`, if any, and notes the result. The common case is verified at once, while
@@ -73,15 +83,15 @@ impl<M: Member> Device<M> {
         at: ComponentByte,
         mut into: P,
         why: Why,
-        failed: Failed,
-    ) -> Done<P> {
+        failed: FailedThen,
+    ) -> ReadResult<P> {
         let bytes = into.bytes();
         let rewrites = Checksums::expect(checksums, into.parts_mut());
         let (mut result, mut into) = self.read_bare(at, into, why).await;
         if let Some(checksums) = Checksums::against(checksums, at, &result, into.parts()) {
             (result, into) = Box::pin(self.verify_again(checksums, at, into, rewrites, why)).await;
         }
-        if failed == Failed::Queue {
+        if failed == FailedThen::Queue {
             self.note_unread(at, bytes, &result);
         }
         (result, into)

@@ -53,7 +53,8 @@ impl<M: Member> Device<M> {
         self.with_successor(self.write_layers(at, from, why, BadBlocksThen::OnTrial), other).await
     }
 
-    /// As [`Device::write`], without the successor.
+    /// As [`Device::write`], without the successor. It repeats the end of `write`, as a function for both would be one
+    /// more future around each write of a request.
     pub(crate) async fn write_own(&self, at: ComponentByte, mut from: Vec<Block>, why: Why) -> Result<(), MemberError> {
         match from.len() {
             1 => self.write_layers(at, from.remove(0), why, BadBlocksThen::Good).await,

@@ -1,4 +1,6 @@
-//! Discards and zeroing of a device, through the same layers as [`super::write`].
+//! Discards and zeroing of a device: the layers of [`super::write`], except that they replace the lowest
+//! ([`super::bare`]) by the timeout alone. So they are not counted as transfers, and their errors are returned without
+//! being counted.
 
 use crate::device::checksums::WrittenChecksums;
 use crate::device::in_use::Device;

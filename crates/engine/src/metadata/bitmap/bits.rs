@@ -10,6 +10,7 @@
 //!
 //! A period is one `daemon_sleep`, as in md. A write reads no clock.
 
+use crate::base::lazy_marks::MarkUse;
 use crate::metadata::bitmap::sizing::PAGE_BYTES;
 use format::bitmap;
 use format::bitmap::{BitmapSuper, SUPER_BYTES, State};
@@ -21,14 +22,6 @@ const LEAF_CHUNKS: usize = 512;
 
 /// Ages are counted up to this many periods; older bits count as equally idle.
 const AGE_MAX: usize = 63;
-
-/// The writes to one chunk.
-#[derive(Debug, Clone, Copy, Default)]
-struct Chunk {
-    under_way: u32,
-    /// The period in which the last write ended.
-    ended: u32,
-}
 
 /// Pages of the bitmap, by number.
 pub(super) type Pages = BTreeSet<usize>;
@@ -47,7 +40,8 @@ pub(super) struct Bits {
     needed: Vec<u8>,
     /// Pages with bits that are set and not yet stable.
     pending: Pages,
-    chunks: Vec<Option<Box<[Chunk; LEAF_CHUNKS]>>>,
+    /// The writes to each chunk.
+    chunks: Vec<Option<Box<[MarkUse; LEAF_CHUNKS]>>>,
     period: u32,
 }
 
@@ -85,7 +79,7 @@ impl Bits {
     pub(super) fn begin(&mut self, range: Range<u64>) -> Range<u64> {
         let bits = self.header.bits_of(range);
         for bit in bits.clone() {
-            self.chunk(bit).under_way += 1;
+            self.chunk(bit).begin();
             if !bitmap::is_set(&self.stable[SUPER_BYTES..], bit) {
                 bitmap::set_range(&mut self.image[SUPER_BYTES..], bit..bit + 1);
                 self.pending.insert(page_of(bit));
@@ -98,15 +92,13 @@ impl Bits {
     pub(super) fn end(&mut self, bits: Range<u64>) {
         let period = self.period;
         for bit in bits {
-            let chunk = self.chunk(bit);
-            chunk.under_way -= 1;
-            chunk.ended = period;
+            self.chunk(bit).end(period);
         }
     }
 
-    fn chunk(&mut self, bit: u64) -> &mut Chunk {
+    fn chunk(&mut self, bit: u64) -> &mut MarkUse {
         let (leaf, index) = ((bit / LEAF_CHUNKS as u64) as usize, (bit % LEAF_CHUNKS as u64) as usize);
-        &mut self.chunks[leaf].get_or_insert_with(|| Box::new([Chunk::default(); LEAF_CHUNKS]))[index]
+        &mut self.chunks[leaf].get_or_insert_with(|| Box::new([MarkUse::default(); LEAF_CHUNKS]))[index]
     }
 
     /// Whether all these bits are on stable storage on every member.
@@ -215,9 +207,9 @@ impl Bits {
     /// Periods since the last write to a chunk ended; `None` while one is under way.
     fn age(&self, bit: u64) -> Option<usize> {
         let leaf = self.chunks[(bit / LEAF_CHUNKS as u64) as usize].as_ref();
-        let chunk = leaf.map_or_else(Chunk::default, |leaf| leaf[(bit % LEAF_CHUNKS as u64) as usize]);
-        (chunk.under_way == 0 || mutant!("bit-cleared-under-write"))
-            .then(|| ((self.period - chunk.ended) as usize).min(AGE_MAX))
+        let chunk = leaf.map_or_else(MarkUse::default, |leaf| leaf[(bit % LEAF_CHUNKS as u64) as usize]);
+        (!chunk.is_in_flight() || mutant!("bit-cleared-under-write"))
+            .then(|| (chunk.age(self.period) as usize).min(AGE_MAX))
     }
 
     /// How many bits that are set, without a write under way, have each age in periods. The last counts all older ones.

@@ -7,8 +7,9 @@
 //!
 //! A cleared bit costs the next write to its chunk a round of bitmap writes. On an array that is never idle this
 //! would cost more than it saves. There, only as many bits are cleared as the writes pay for; md clears them all
-//! (`bitmap_daemon_work` in `drivers/md/md-bitmap.c`).
+//! (`bitmap_daemon_work` in `drivers/md/md-bitmap.c`). The count of both is [`crate::base::lazy_marks`].
 
+use crate::base::lazy_marks::IDLE_PERIODS;
 use crate::core::authority::Authority;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::metadata::bitmap::intent::IntentBitmap;
@@ -20,16 +21,6 @@ use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
 use std::time::Duration;
 
-/// Whole periods without a write after which a bit may be cleared. The same as in md, which counts a chunk down
-/// twice.
-const IDLE_PERIODS: usize = 2;
-
-/// Units of writing that pay for a cleared bit. Setting the bit again then costs well under a hundredth of them.
-const UNITS_PER_BIT: u64 = 256;
-
-/// A write is worth one unit, and one more for each this many bytes.
-const UNIT_BYTES: u64 = 16 << 10;
-
 /// An array without writes for this long is idle.
 const REST: Duration = Duration::from_millis(10);
 
@@ -39,14 +30,12 @@ pub(crate) const WITHOUT_BITMAP: Duration = Duration::from_secs(5);
 impl<M> IntentBitmap<M> {
     /// Counts a write that has ended.
     pub(super) fn earn(&self, bytes: u64) {
-        self.written.set(self.written.get() + 1 + bytes / UNIT_BYTES);
+        self.earned.earn(bytes);
     }
 
     /// How many bits may be cleared now.
     fn allowance(&self, at_rest: bool) -> u64 {
-        let written = self.written.take();
-        let is_free = at_rest || self.policy.clearing == BitmapClearing::Eager;
-        if is_free { u64::MAX } else { written / UNITS_PER_BIT }
+        self.earned.allowance(at_rest || self.policy.clearing == BitmapClearing::Eager)
     }
 
     /// The bitmap's `daemon_sleep`.
@@ -77,8 +66,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     pub(crate) async fn clear_idle_bits(&self) -> Result<(), ArrayError> {
         let Some(intent) = self.intent() else { return Ok(()) };
         intent.bits.borrow_mut().next_period();
-        if !self.may_clear() || !intent.bits.borrow().has_idle(IDLE_PERIODS) {
-            intent.written.set(0);
+        if !self.may_clear() || !intent.bits.borrow().has_idle(IDLE_PERIODS as usize) {
+            intent.earned.reset();
             return Ok(());
         }
         let Some(at_rest) = self.is_at_rest().await else { return Ok(()) };
@@ -88,7 +77,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         let guard = self.lock().await;
         let most = intent.allowance(at_rest);
-        self.clear(&guard, &intent, IDLE_PERIODS, most, Flush::No).await
+        self.clear(&guard, &intent, IDLE_PERIODS as usize, most, Flush::No).await
     }
 
     /// Clears all bits. No write is under way, and everything is flushed.

@@ -2,6 +2,7 @@
 //!
 //! Nothing is read or written here.
 
+use crate::base::lazy_marks::Earned;
 use crate::metadata::bitmap::bits::Bits;
 use crate::metadata::bitmap::policy::BitmapPolicy;
 use crate::metadata::bitmap::sizing::PAGE_BYTES;
@@ -61,8 +62,8 @@ pub(crate) struct IntentBitmap<M> {
     pub(super) is_valid: Cell<bool>,
     /// The oldest `events_cleared` on any member.
     pub(super) cleared_everywhere: Cell<u64>,
-    /// The worth of the writes since the last period, in the units of [`crate::metadata::bitmap::clearing`].
-    pub(super) written: Cell<u64>,
+    /// What the writes since the last period have paid for clearing bits.
+    pub(super) earned: Earned,
 }
 
 impl<M> IntentBitmap<M> {
@@ -88,7 +89,7 @@ impl<M> IntentBitmap<M> {
             policy,
             is_valid: Cell::new(trusted),
             cleared_everywhere: Cell::new(cleared),
-            written: Cell::new(0),
+            earned: Earned::default(),
         }
     }
 

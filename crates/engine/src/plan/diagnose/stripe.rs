@@ -10,8 +10,12 @@
 //! * None: there is nothing to compare.
 
 use crate::plan::diagnose::evidence::{BlockEvidence, Evidence, Indices, Verdict, indices, known_bad_by};
+use crate::plan::equations::parity_symbol;
+use format::geometry::Role;
 use parity::{Kernel, Symbol, gf};
 use smallvec::SmallVec;
+
+const _: () = assert!(Role::PARITIES.len() == 2, "this file knows the equations of P and Q alone");
 
 /// One row of a stripe.
 #[derive(Debug, Clone)]
@@ -54,18 +58,19 @@ impl<'a> StripeRow<'a> {
         match &sums[..] {
             [p, q] => match self.explains(p, q).filter(|index| unverified.contains(index)) {
                 Some(index) if !self.is_exchange(p, q) => Self::blame(Indices::from_iter([index]), Evidence::Parity),
-                _ => Verdict::Undecidable,
+                Some(_) | None => Verdict::Undecidable,
             },
-            _ => Verdict::Undecidable,
+            // One equation blames no block.
+            [] | [_] | [_, _, _, ..] => Verdict::Undecidable,
         }
     }
 
     /// The right contents of `index`, computed from all blocks except `without` and itself.
     pub fn solved(&self, kernel: &Kernel, index: usize, without: &[usize]) -> Option<Vec<u8>> {
         let unread = (0..self.evidence.len()).filter(|other| self.evidence[*other].bytes().is_none());
-        let no_q = (self.parities() == 1).then_some(Symbol::Q);
+        let not_there = (self.parities()..Role::PARITIES.len()).map(parity_symbol);
         let lost: SmallVec<[Symbol; 4]> =
-            without.iter().copied().chain(unread).map(|other| self.symbol(other)).chain(no_q).collect();
+            without.iter().copied().chain(unread).map(|other| self.symbol(other)).chain(not_there).collect();
         let terms = parity::recovery(&self.exponents, &lost, self.symbol(index))?;
         let block = |symbol| self.evidence[self.index_of(symbol)].bytes();
         let terms: Option<Terms<'_>> =
@@ -170,12 +175,15 @@ impl<'a> StripeRow<'a> {
     fn symbol(&self, index: usize) -> Symbol {
         match index.checked_sub(self.exponents.len()) {
             None => Symbol::Data(self.exponents[index]),
-            Some(0) => Symbol::P,
-            Some(_) => Symbol::Q,
+            Some(place) => parity_symbol(place),
         }
     }
 
-    fn index_of(&self, symbol: Symbol) -> usize {
+    /// The place of a chunk in the row.
+    ///
+    /// # Panics
+    /// For a data chunk that the stripe does not have.
+    pub(crate) fn index_of(&self, symbol: Symbol) -> usize {
         match symbol {
             Symbol::P => self.exponents.len(),
             Symbol::Q => self.exponents.len() + 1,

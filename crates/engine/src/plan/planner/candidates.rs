@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 /// One method for a column, and the chunks that it uses.
 #[derive(Clone)]
-pub(super) struct Candidate {
+pub(super) struct PlanCandidate {
     /// Chunks whose old contents are used.
     pub(super) uses: Symbols,
     /// The used chunks that are not cached, and so are read from members.
@@ -26,7 +26,7 @@ pub(super) struct Candidate {
     pub(super) method: Method,
 }
 
-pub(super) type Candidates = SmallVec<[Candidate; 2]>;
+pub(super) type Candidates = SmallVec<[PlanCandidate; 2]>;
 
 /// The readable chunks of one column.
 struct View<'a> {
@@ -47,13 +47,13 @@ impl<'a> View<'a> {
         set.intersection(self.lost).is_empty()
     }
 
-    fn candidate(&self, uses: Symbols, method: Method) -> Candidate {
+    fn candidate(&self, uses: Symbols, method: Method) -> PlanCandidate {
         let reads = uses.minus(self.column.cached);
-        Candidate { uses, reads, count: reads.len(), method }
+        PlanCandidate { uses, reads, count: reads.len(), method }
     }
 
     /// Whether the candidate reads as many chunks as a stripe has data chunks.
-    fn is_whole(&self, candidate: &Candidate) -> bool {
+    fn is_whole(&self, candidate: &PlanCandidate) -> bool {
         candidate.count >= self.code.data.into()
     }
 }
@@ -95,7 +95,7 @@ pub(super) fn write_candidates(code: Code, column: &Column, health: &StripeHealt
 
 /// Drops candidates whose reads are a proper superset of another candidate's.
 fn without_waste(mut candidates: Candidates) -> Candidates {
-    let is_wasteful = |candidate: &Candidate, others: &Candidates| {
+    let is_wasteful = |candidate: &PlanCandidate, others: &Candidates| {
         others.iter().any(|other| other.count < candidate.count && other.reads.minus(candidate.reads).is_empty())
     };
     if candidates.iter().any(|candidate| is_wasteful(candidate, &candidates)) {
@@ -124,11 +124,9 @@ impl View<'_> {
                 let candidate = self.candidate(known.union(parities), Method::Solve { unknown });
                 candidates.extend((candidate.count < bound).then_some(candidate));
             };
-            match (unknown.len(), parities.len()) {
-                (0, _) => {}
-                (unknown, left) if unknown == left => push(parities),
-                (1, _) => parities.iter().map(Symbols::of).for_each(push),
-                _ => {}
+            match unknown.len() {
+                0 => {}
+                count => choices(parities, count).for_each(&mut push),
             }
         };
         add(lost);
@@ -143,4 +141,13 @@ impl View<'_> {
     fn least_to_solve(&self) -> u32 {
         self.code.all_data().minus(self.lost).minus(self.column.cached).len().saturating_sub(1)
     }
+}
+
+/// Every choice of `count` of these parities.
+fn choices(parities: Symbols, count: u32) -> impl Iterator<Item = Symbols> {
+    let choose = move |chosen: u32| -> Symbols {
+        let is_chosen = |&(_, number): &(Role, u32)| chosen & 1 << number != 0;
+        parities.iter().zip(0..).filter(is_chosen).map(|(role, _)| role).collect()
+    };
+    (0..1_u32 << parities.len()).filter(move |chosen| chosen.count_ones() == count).map(choose)
 }

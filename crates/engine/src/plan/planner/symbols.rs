@@ -13,7 +13,13 @@ pub struct Symbols([u64; 4]);
 pub const DATA_CHUNKS_MAX: u16 = 254;
 
 const P_BIT: usize = DATA_CHUNKS_MAX as usize;
-const Q_BIT: usize = 255;
+const Q_BIT: usize = P_BIT + 1;
+
+/// Bits of a set.
+const BITS: usize = 256;
+
+const _: () =
+    assert!(P_BIT + Role::PARITIES.len() == BITS, "each chunk of the widest stripe has a bit, and none is left");
 
 fn bit(role: Role) -> usize {
     match role {

@@ -25,7 +25,7 @@ use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::inspect::find_superblock;
 use engine::status::level_name;
 use engine::{AssembleOptions, Candidate, Durability, Member};
-use format::geometry::{Geometry, Level, Shape, default_layout};
+use format::geometry::{Geometry, Level, Role, Shape, default_layout};
 use format::units::MemberByte;
 use io::AnyMember;
 use measure::{Bench, Figure, measure};
@@ -36,7 +36,7 @@ use std::time::Duration;
 use sweeps::{Sweep, measure_sweeps};
 
 /// Largest number of parity chunks in a stripe.
-const PARITIES_MAX: u64 = 2;
+const PARITIES_MAX: u64 = Role::PARITIES.len() as u64;
 
 /// All measurements. Their fields are a stable interface (docs/json.md).
 #[derive(Serialize)]

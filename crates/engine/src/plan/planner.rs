@@ -20,7 +20,7 @@ mod symbols;
 mod tests;
 mod types;
 
-use candidates::{Candidate, Candidates, read_candidates, write_candidates};
+use candidates::{Candidates, PlanCandidate, read_candidates, write_candidates};
 use format::geometry::Role;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -211,14 +211,14 @@ fn choose(
 }
 
 struct Step {
-    candidate: Candidate,
+    candidate: PlanCandidate,
     cost: Cost,
     /// The candidate of the previous column on the cheapest path.
     previous: usize,
 }
 
 impl Step {
-    fn after(previous: Option<&[Step]>, candidate: Candidate, column: &Column, length: u64) -> Step {
+    fn after(previous: Option<&[Step]>, candidate: PlanCandidate, column: &Column, length: u64) -> Step {
         let cached_reads = if column.cached.is_empty() { 0 } else { candidate.uses.intersection(column.cached).len() };
         let (bytes, work) = (u64::from(candidate.count) * length, u64::from(candidate.count + cached_reads) * length);
         let Some(previous) = previous else {

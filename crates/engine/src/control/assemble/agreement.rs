@@ -1,0 +1,138 @@
+//! Whether parity and copies can be trusted after what the superblocks, the bitmap and the bad blocks say; and the
+//! warnings where the user has accepted that they cannot.
+//!
+//! Pure. Facts: `drivers/md/raid5.c` (`raid5_run`, for a dirty and degraded array).
+
+use crate::control::forced::{Rescue, slots_text};
+use crate::control::offer::AssembleOptions;
+use crate::control::{forced, logs};
+use crate::core::personality::personality;
+use crate::device::Device;
+use crate::metadata::bitmap::intent::IntentBitmap;
+use crate::seam::error::Refusal;
+use crate::seam::member::Member;
+use format::geometry::{Geometry, Redundancy, SyncSpace};
+use format::superblock::{Resync, Superblock};
+use format::units::{Sectors, Slot};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// What the user has accepted by `--force`, in words.
+pub(super) struct Warnings {
+    pub(super) texts: Vec<String>,
+    /// Slots without a current member.
+    missing: Vec<Slot>,
+}
+
+impl Warnings {
+    pub(super) fn of(geometry: &Geometry, rescue: &Rescue, missing: &dyn Fn(Slot) -> bool) -> Self {
+        let missing: Vec<Slot> = (0..geometry.slots()).map(Slot).filter(|&slot| missing(slot)).collect();
+        let taken = (!rescue.taken.is_empty()).then(|| forced::warning(&rescue.forced, geometry.level(), &missing));
+        Self { texts: taken.into_iter().collect(), missing }
+    }
+}
+
+/// Whether parity and copies can be trusted, and the resync position that the array returns to when it is
+/// stopped.
+pub(super) fn agreement(
+    geometry: &Geometry,
+    freshest: &Superblock,
+    rescue: &Rescue,
+    warnings: &mut Warnings,
+    options: &AssembleOptions,
+) -> Result<(Resync, bool), Refusal> {
+    if freshest.journal {
+        warnings.texts.push(logs::JOURNAL_WARNING.to_owned());
+    }
+    // With a journal, superblocks say clean while the array is in use.
+    let resync = if freshest.journal { Resync::From(Sectors(0)) } else { freshest.resync };
+    let is_degraded = !warnings.missing.is_empty();
+    match geometry.level().redundancy() {
+        _ if resync == Resync::Clean && rescue.taken.is_empty() => Ok((resync, true)),
+        Redundancy::None | Redundancy::Copies if rescue.taken.is_empty() => Ok((resync, false)),
+        Redundancy::None => Ok((Resync::Clean, true)),
+        Redundancy::Copies => Ok((Resync::From(Sectors(0)), false)),
+        Redundancy::Parity if !is_degraded && rescue.taken.is_empty() => Ok((resync, false)),
+        Redundancy::Parity if !is_degraded => Ok((Resync::From(Sectors(0)), false)),
+        Redundancy::Parity if freshest.ppl.is_some() && resync != Resync::Clean => Err(logs::needs_its_ppl()),
+        Redundancy::Parity if options.force || mutant!("write-hole-taken") => {
+            if resync != Resync::Clean {
+                warnings.texts.push(format!(
+                    "the array is dirty and degraded: where a write was under way when it stopped, what {} held may be \
+                     wrong (the write hole)",
+                    slots_text(&warnings.missing)
+                ));
+            }
+            Ok((Resync::Clean, true))
+        }
+        Redundancy::Parity => Err(Refusal::new(
+            "the array is dirty and degraded: where a write was under way when it stopped, \
+             the missing member's data would be reconstructed wrong (the write hole)",
+        )
+        .field("superblock.resync_offset")
+        .advice("give a current member for each slot, or accept that with --force")),
+    }
+}
+
+/// An array with bad blocks where parity may be wrong is dirty and degraded there: true when the user has
+/// accepted that. `needed` says whether any of a component range may disagree.
+pub(super) fn check_bad_blocks<M: Member>(
+    geometry: &Geometry,
+    slots: &[Option<Rc<Device<M>>>],
+    resync: Resync,
+    needed: &dyn Fn(Range<u64>) -> bool,
+    warnings: &mut Warnings,
+    options: &AssembleOptions,
+) -> Result<bool, Refusal> {
+    let Resync::From(from) = resync else { return Ok(false) };
+    if !personality(geometry).needs_agreement() {
+        return Ok(false);
+    }
+    let agreed_below = from.checked_bytes().unwrap_or(u64::MAX);
+    for device in slots.iter().flatten() {
+        let bad = device.bad.ranges();
+        let mut doubtful = bad.iter().map(|bad| bad.start.max(agreed_below)..bad.end);
+        let Some(range) = doubtful.find(|range| range.start < range.end && needed(range.clone())) else { continue };
+        if options.force {
+            warnings.texts.push(format!(
+                "the array is dirty and degraded: where a write was under way when it stopped, the data in the bad \
+                 blocks of {} may be wrong (the write hole)",
+                device.name
+            ));
+            return Ok(true);
+        }
+        let reason = format!(
+            "the array is dirty and degraded: this member has bad blocks at byte {} of its data; where a write was \
+             under way when the array stopped, the data there would be reconstructed wrong (the write hole)",
+            range.start
+        );
+        return Err(Refusal::new(reason).of(&device.name).field("bad-block log").advice("accept that with --force"));
+    }
+    Ok(false)
+}
+
+/// The array byte below which all is in agreement, by a resync's checkpoint. It is rounded down to a whole
+/// block, as md stops at any sector.
+pub(super) fn agreed_below(geometry: &Geometry, resync: Resync, block_bytes: u64) -> u64 {
+    let Resync::From(sectors) = resync else { return geometry.array_bytes() };
+    let position = sectors.checked_bytes().unwrap_or(u64::MAX);
+    geometry.array_byte_at(mutant!("checkpoint-mid-block" => position, else position / block_bytes * block_bytes))
+}
+
+/// The component byte from which on a write may have been under way when the array stopped. From there a
+/// successor may differ from its member, and only a recovery compares the two. `None` after a clean stop.
+pub(super) fn doubtful_from<M: Member>(
+    geometry: &Geometry,
+    resync: Resync,
+    intent: Option<&IntentBitmap<M>>,
+) -> Option<u64> {
+    let Resync::From(sectors) = resync else { return None };
+    if geometry.sync_space() == SyncSpace::Array {
+        return Some(0); // positions and bitmap bits are no component bytes
+    }
+    let covered = geometry.used_bytes(Slot(0));
+    match intent {
+        Some(intent) => intent.next_needed(0..covered, 0).map(|needed| needed.start),
+        None => Some(sectors.checked_bytes().unwrap_or(covered).min(covered)),
+    }
+}

@@ -1,0 +1,196 @@
+//! The order of an assembly, from the candidates to the running array.
+//!
+//! Each decision is a function of another file; this one reads the members in turn and builds the parts.
+
+use crate::base::buffer::Pool;
+use crate::base::versioned::Growing;
+use crate::control::assemble::agreement::{Warnings, agreed_below, agreement, check_bad_blocks, doubtful_from};
+use crate::control::assemble::record::{devices_of, first_record};
+use crate::control::assemble::seats::seat;
+use crate::control::assemble::shape::{cache_bytes, check_block_bytes, check_fit, geometry, missing_text, too_few};
+use crate::control::assemble::supported::{check_supported, journal_of};
+use crate::control::election::{Offered, adopt_size, elect, rescue};
+use crate::control::inspect::find_superblock;
+use crate::control::offer::{AssembleOptions, Offer};
+use crate::control::state::{AssemblyReport, Control};
+use crate::core::metadata_lock::Guarded;
+use crate::core::{ArrayInfo, Core, Health, Roster};
+use crate::data::{DataOptions, DataPlane};
+use crate::device::context::DeviceContext;
+use crate::device::{Device, DeviceState};
+use crate::metadata::Metadata;
+use crate::metadata::bitmap::intent::IntentBitmap;
+use crate::metadata::bitmap::load::{LoadContext, load, load_file};
+use crate::metadata::record::Record;
+use crate::seam::clock::Clock;
+use crate::seam::error::Refusal;
+use crate::seam::member::{Candidate, Member};
+use format::geometry::Geometry;
+use format::superblock::Resync;
+use format::units::Slot;
+use std::ops::Range;
+use std::rc::Rc;
+
+impl<M: Member, C: Clock> Control<M, C> {
+    /// [`crate::Array::assemble`].
+    pub(crate) async fn assemble(
+        candidates: Vec<Candidate<M>>,
+        options: AssembleOptions,
+        pool: Pool,
+        clock: C,
+    ) -> Result<Rc<Self>, Refusal> {
+        Self::assemble_offer(Offer { members: candidates, bitmap: None }, options, pool, clock).await
+    }
+
+    /// [`crate::Array::assemble_offer`].
+    pub(crate) async fn assemble_offer(
+        offer: Offer<M>,
+        options: AssembleOptions,
+        pool: Pool,
+        clock: C,
+    ) -> Result<Rc<Self>, Refusal> {
+        let Offer { members, bitmap } = offer;
+        let mut offered = find_all(members, &pool).await?;
+        adopt_size(&mut offered);
+        let mut election = elect(&offered)?;
+        let context = DeviceContext::new(pool.clone());
+        let freshest = offered[election.freshest].found.superblock.clone();
+        let freshest_name = offered[election.freshest].name.clone();
+        check_supported(&freshest_name, &freshest, journal_of(&offered), &options)?;
+        let rescue = rescue(&offered, &mut election, &freshest, options.force);
+        let (slots, spares, left_out) = seat(offered, &election, &freshest, &options, &pool, &context).await?;
+        let geometry = geometry(&freshest, &slots, &left_out, &rescue, &options)?;
+        check_fit(&geometry, &slots)?;
+        options.stripe_size.check(&geometry)?;
+        let missing = |slot: Slot| {
+            !slots[slot.index()].as_ref().is_some_and(|d: &Rc<Device<M>>| d.state.get() == DeviceState::InSync)
+        };
+        if !geometry.survives(&missing) {
+            let spares: Vec<&str> = spares.iter().map(|spare| &*spare.name).collect();
+            return Err(too_few(&geometry, &missing, &left_out, &spares, &rescue));
+        }
+        let mut warnings = Warnings::of(&geometry, &rescue, &missing);
+        let (resync, agreed) = agreement(&geometry, &freshest, &rescue, &mut warnings, &options)
+            .map_err(|refusal| refusal.because(&missing_text(&geometry, &missing, &left_out)))?;
+        let circumstances = LoadContext {
+            freshest: &freshest,
+            covered_bytes: geometry.sync_bytes(),
+            agreed,
+            is_forced: !rescue.taken.is_empty(),
+            policy: options.bitmap,
+        };
+        let intent = match bitmap {
+            _ if options.read_only => None,
+            Some(file) => Some(load_file(&circumstances, file, &slots, &spares, &pool).await?),
+            None => load(&circumstances, &slots, &spares, &pool).await?,
+        };
+        let forced = !agreed && !options.read_only && {
+            let needed = |range: Range<u64>| match &intent {
+                Some(intent) => intent.next_needed(range, 0).is_some(),
+                None => true,
+            };
+            check_bad_blocks(&geometry, &slots, resync, &needed, &mut warnings, &options)?
+        };
+        if let Some(from) = doubtful_from(&geometry, freshest.resync, intent.as_ref()) {
+            slots.iter().flatten().filter_map(|device| device.successor()).for_each(|device| device.revert_to(from));
+        }
+        let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
+        let mut record = first_record(&freshest, resync, &slots, &spares, &election, &rescue, intent.is_some());
+        record.is_force_pending = options.force && !options.read_only && !warnings.texts.is_empty();
+        let devices = devices_of(&slots, &spares);
+        for device in &devices {
+            device.find_checksums(&pool, clock.wall(), options.verify).await;
+        }
+        let block_bytes = check_block_bytes(&geometry, &devices, (&freshest_name, &freshest), !options.read_only)?;
+        let forced_members = if rescue.taken.is_empty() { Vec::new() } else { rescue.forced };
+        let origin = AssemblyReport { left_out, forced: forced_members, warnings: warnings.texts };
+        let assembled = Assembled {
+            geometry,
+            slots,
+            spares,
+            context,
+            resync,
+            agreed,
+            whole,
+            forced,
+            intent,
+            record,
+            block_bytes,
+            origin,
+        };
+        Ok(Self::start(assembled, &devices, &options, pool, clock))
+    }
+
+    /// Builds the running array.
+    fn start(
+        assembled: Assembled<M>,
+        devices: &[Rc<Device<M>>],
+        options: &AssembleOptions,
+        pool: Pool,
+        clock: C,
+    ) -> Rc<Self> {
+        let Assembled { geometry, block_bytes, .. } = assembled;
+        let limits = || devices.iter().map(|device| device.member.limits());
+        let data_options = DataOptions {
+            stripe_size: options.stripe_size,
+            cache_bytes: cache_bytes(&geometry, options.cache_bytes, limits()),
+            gather_bytes: options.gather_bytes,
+            read_ahead_bytes: options.read_ahead_bytes,
+            optimal_bytes: limits().map(|limits| limits.optimal_bytes).max().unwrap_or(0).into(),
+        };
+        let agreed_below = agreed_below(&geometry, assembled.resync, block_bytes);
+        let health = Health::new(assembled.whole, assembled.agreed, agreed_below);
+        let core = Rc::new(Core {
+            geometries: Growing::new(geometry),
+            info: ArrayInfo {
+                kernel: options.kernel.unwrap_or_else(parity::Kernel::best),
+                read_only: options.read_only,
+                block_bytes,
+                forced: assembled.forced,
+            },
+            pool,
+            clock,
+            roster: Roster {
+                slots: Guarded::new(assembled.slots),
+                others: Guarded::new(assembled.spares),
+                slot_changed: Default::default(),
+            },
+            health,
+            locks: Default::default(),
+            gate: Default::default(),
+            writers: Default::default(),
+            context: assembled.context,
+            listener: Default::default(),
+        });
+        let metadata = Rc::new(Metadata::new(core.clone(), assembled.record, assembled.intent));
+        let data = Rc::new(DataPlane::new(core.clone(), metadata.clone(), &data_options));
+        Self::new(core, metadata, data, options.verify, assembled.origin)
+    }
+}
+
+/// What assembly has decided.
+struct Assembled<M: Member> {
+    geometry: Geometry,
+    slots: Vec<Option<Rc<Device<M>>>>,
+    spares: Vec<Rc<Device<M>>>,
+    context: Rc<DeviceContext>,
+    resync: Resync,
+    agreed: bool,
+    whole: bool,
+    /// [`ArrayInfo::forced`].
+    forced: bool,
+    intent: Option<IntentBitmap<M>>,
+    record: Record,
+    block_bytes: u64,
+    origin: AssemblyReport,
+}
+
+/// Finds the superblock of each candidate.
+async fn find_all<M: Member>(members: Vec<Candidate<M>>, pool: &Pool) -> Result<Vec<Offered<M>>, Refusal> {
+    let mut offered = Vec::with_capacity(members.len());
+    for Candidate { name, member } in members {
+        let found = find_superblock(&name, &member, pool).await?;
+        offered.push(Offered { name, member, found });
+    }
+    Ok(offered)
+}
