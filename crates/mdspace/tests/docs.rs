@@ -139,7 +139,7 @@ fn the_array_is_a_file_as_the_page_says() {
 const CONSOLE: &[(&str, usize, &str)] = &[
     ("docs/fuse.md", 1, "fuse"),
     ("docs/lab.md", 8, "lab"),
-    ("docs/testing.md", 13, "tests"),
+    ("docs/testing.md", 14, "tests"),
     ("docs/ublk.md", 1, "ublk"),
     ("docs/vhost-user.md", 1, "machine"),
     ("README.md", 1, "readme"),
