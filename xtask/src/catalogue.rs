@@ -18,7 +18,7 @@ use anyhow::{Result, bail, ensure};
 use crate::guest::{Guest, Outcome};
 use crate::kernels::Kernel;
 use crate::steps::{Log, Stage, Step, Verdict};
-use crate::{cases, figures, fuzz, lab, matrix, mutants, package, release, root, rot, setup, sim, tidy};
+use crate::{cases, cross, figures, fuzz, lab, matrix, mutants, package, release, root, rot, setup, sim, tidy};
 
 pub(crate) const fn step(
     name: &'static str,
@@ -55,6 +55,8 @@ pub(crate) const STEPS: &[Step] = &[
     builds(step("docs", "the documentation of the code builds without broken links", &[], docs)),
     builds(step("tests", "unit, property and black-box tests pass", &[], tests)),
     builds(step("package", "the Debian package is small, and what it installs works", package::NEEDS, debian_package)),
+    builds(step("cross", "tests pass on an emulated aarch64, and the command works there", cross::NEEDS, cross::run)),
+    builds(step("systems", "the pure crates compile for other processors and systems", &[], cross::check)),
     builds(step("simulator", "the tests of the laboratory and the simulator pass, optimized", &[], simulator)),
     beside(step(
         "sim",
@@ -276,11 +278,17 @@ pub(crate) const PROPERTY_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 /// Runs tests with these arguments of cargo; returns the number that passed. Logs the summary of each binary.
 fn run_tests(log: &mut Log, which: &[&str]) -> Result<u64> {
     let mut command = cargo(&["test", "--locked", "--no-fail-fast"]);
+    command.args(which);
+    run_tests_by(log, command)
+}
+
+/// The same by a whole command.
+pub(crate) fn run_tests_by(log: &mut Log, mut command: Command) -> Result<u64> {
     if std::env::var_os(PROPERTY_SEED.0).is_none() {
         command.env(PROPERTY_SEED.0, PROPERTY_SEED.1);
     }
     let printed_before = log.text()?.len();
-    let result = log.run(command.args(which));
+    let result = log.run(&mut command);
     let mut passed = 0;
     for line in log.text()?[printed_before..].lines() {
         if line.starts_with("test result:") {
