@@ -7,7 +7,8 @@
 //!
 //! Invariants:
 //! - The executor's thread waits in epoll alone. So a file system that hangs blocks threads of the pool, and a member's
-//!   timeout still ends its requests. (Not where no thread can be made.)
+//!   timeout still ends its requests. (Not where no thread can be made.) The process ends only after the file system
+//!   has answered: the kernel does not end a thread inside such a call.
 //! - At most [`LANE_MAX`] threads wait for one file, so that a file that hangs leaves threads to the others.
 //! - A cancelled operation completes like any other, at the next [`Threads::enter`] at the earliest. One that a thread
 //!   or the kernel has begun runs to its end.
@@ -182,10 +183,11 @@ impl Parts {
         if lane.is_asynchronous && is_transfer(job.call) {
             return self.transfers.push(job);
         }
-        // SAFETY: promised to `Threads::submit`.
-        let tried = if lane.may_try { unsafe { lane.try_read(&job) } } else { None };
-        if let Some(result) = tried {
-            return self.finished.push((job.index, result));
+        if lane.may_try {
+            // SAFETY: promised to `Threads::submit`.
+            if let Some(result) = unsafe { lane.try_read(&job) } {
+                return self.finished.push((job.index, result));
+            }
         }
         self.block_on(job);
     }
