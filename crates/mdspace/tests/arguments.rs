@@ -48,7 +48,8 @@ fn a_chunk_that_md_refuses_where_pages_are_larger_is_warned_of() {
     .enumerate()
     {
         let members: Vec<_> = (0..4).map(|member| format!("{number}.{member}")).collect();
-        let run = here.run(&format!("create {line} --size 8M {}", members.join(" "))).ok();
+        let run = here.run(&format!("create {line} --size 8M {}", members.join(" ")));
+        run.ok();
         assert_eq!(run.stderr.contains(warning), is_warned_of, "{line}: {}", run.stderr);
     }
 }
