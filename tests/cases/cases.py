@@ -262,6 +262,20 @@ def nested_in_two_steps(place):
     return "in two steps: right bytes"
 
 
+def detected(place):
+    """`detect` names both arrays with their members, and changes nothing."""
+    members = members_of(place)
+    before = [digest(member) for member in members]
+    done = run("detect", "--json", *members)
+    found = json.loads(done.stdout)
+    levels = {array["level"]: len(array["members"]) for array in found["arrays"]}
+    if done.returncode != 0 or levels != {"raid1": 3, "raid5": 3}:
+        raise Wrong(f"detect: {levels}\n{done.stderr.decode()}")
+    if [digest(member) for member in members] != before:
+        raise Wrong("detect has changed a disk")
+    return "`detect` names both"
+
+
 CASES = [
     Case(
         "second_failed",
@@ -333,8 +347,17 @@ CASES = [
     ),
     Case("unequal_offsets", "Data offsets that differ from member to member", [Attempt(RIGHT)]),
     Case("nested", "RAID-0 of two RAID-1", [], nested_in_two_steps),
+    Case(
+        "whole_disks",
+        "Whole disks with a GPT, two arrays in their partitions",
+        [
+            Attempt(REFUSED, says=["2 arrays", "--uuid", "m0.img:1", "m2.img:3"]),
+            Attempt(RIGHT, ["--name", "2"]),
+            Attempt(RIGHT, ["--name", "2"], without=["m1.img"]),
+        ],
+        detected,
+    ),
     # Not supported yet: refused, with the reason.
-    Case("whole_disks", "Whole disks with a GPT, three arrays in their partitions", [Attempt(REFUSED, says=["GPT"])]),
     Case("reshape_cut_off", "RAID-5 stopped while it grew from three members to four", [Attempt(REFUSED, says=["reshape"])]),
     Case("superblocks_zeroed", "A mainboard's firmware zeroed each superblock", [Attempt(REFUSED)]),
     Case("no_superblocks", "An array without superblocks (`mdadm --build`)", [Attempt(REFUSED)]),

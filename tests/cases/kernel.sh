@@ -468,7 +468,7 @@ damaged_checksum() { # a superblock with a few bytes changed
     tries "plain" --run $(devices 0 1 2)
 }
 
-whole_disks() { # three whole disks of a NAS: a GPT with two small arrays and a large one
+whole_disks() { # three whole disks of a NAS: a GPT, a small array in the first partition and a large one in the third
     local number
     for number in 0 1 2; do
         truncate -s 64M "m$number.img"

@@ -8,6 +8,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use anyhow::{Result, bail, ensure};
 use crate::guest::{Guest, Outcome};
 use crate::kernels::Kernel;
 use crate::steps::{Log, Stage, Step, Verdict};
-use crate::{cases, figures, fuzz, lab, matrix, mutants, package, release, root, rot, setup, sim, tidy};
+use crate::{cases, cross, figures, fuzz, lab, matrix, mutants, package, release, root, rot, setup, sim, tidy};
 
 pub(crate) const fn step(
     name: &'static str,
@@ -54,6 +55,8 @@ pub(crate) const STEPS: &[Step] = &[
     builds(step("docs", "the documentation of the code builds without broken links", &[], docs)),
     builds(step("tests", "unit, property and black-box tests pass", &[], tests)),
     builds(step("package", "the Debian package is small, and what it installs works", package::NEEDS, debian_package)),
+    builds(step("cross", "tests pass on an emulated aarch64, and the command works there", cross::NEEDS, cross::run)),
+    builds(step("systems", "the pure crates compile for other processors and systems", &[], cross::check)),
     builds(step("simulator", "the tests of the laboratory and the simulator pass, optimized", &[], simulator)),
     beside(step(
         "sim",
@@ -173,6 +176,12 @@ pub(crate) const STEPS: &[Step] = &[
         soak,
     )),
     beside(step(
+        "refused",
+        "a server to which the kernel refuses io_uring does the same, by threads",
+        REFUSED,
+        refused,
+    )),
+    beside(step(
         "attack",
         "attacks on servers and commands fail as they must",
         &["/usr/bin/python3", "nbdsh", "nbdinfo", "openssl", "losetup", "fusermount3"],
@@ -195,6 +204,9 @@ const CLIENTS: &[&str] =
 
 /// A client that records each request, and the guest that judges.
 const KILLED: &[&str] = &["linux.uml", "mdadm", "modprobe", "nbdsh", "python3"];
+
+/// The clients of a server without io_uring.
+const REFUSED: &[&str] = &["python3", "nbdsh", "nbdcopy", "nbdinfo", "qemu-io", "mke2fs", "jq", "fio"];
 
 /// Programs that create the members of a NAS, and those in the commands of the page.
 const RESCUE: &[&str] = &["linux.uml", "mdadm", "modprobe", "mke2fs", "debugfs", "nbdcopy", "jq"];
@@ -266,11 +278,17 @@ pub(crate) const PROPERTY_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 /// Runs tests with these arguments of cargo; returns the number that passed. Logs the summary of each binary.
 fn run_tests(log: &mut Log, which: &[&str]) -> Result<u64> {
     let mut command = cargo(&["test", "--locked", "--no-fail-fast"]);
+    command.args(which);
+    run_tests_by(log, command)
+}
+
+/// The same by a whole command.
+pub(crate) fn run_tests_by(log: &mut Log, mut command: Command) -> Result<u64> {
     if std::env::var_os(PROPERTY_SEED.0).is_none() {
         command.env(PROPERTY_SEED.0, PROPERTY_SEED.1);
     }
     let printed_before = log.text()?.len();
-    let result = log.run(command.args(which));
+    let result = log.run(&mut command);
     let mut passed = 0;
     for line in log.text()?[printed_before..].lines() {
         if line.starts_with("test result:") {
@@ -627,6 +645,34 @@ fn soak(log: &mut Log) -> Result<Verdict> {
     let place = Scratch::create("soak")?;
     log.run(Command::new(root().join("tests/soak.py")).arg(root().join(MDSPACE)).arg(&place.path).arg(SOAK_SECONDS))?;
     Ok(Verdict::Passed(log.last_line()?))
+}
+
+/// Kills and seconds of tests/killed.py and tests/soak.py where io_uring is refused.
+const REFUSED_KILLS: &str = "4";
+const REFUSED_SOAK_SECONDS: &str = "10";
+
+/// Runs scripts with a program that starts mdspace under a filter, as a container does.
+fn refused(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let (place, scripts) = (Scratch::create("refused")?, root().join("tests"));
+    let program = place.path.join("mdspace");
+    let calls = "io_uring_setup,io_uring_enter,io_uring_register";
+    let (filter, mdspace) = (scripts.join("refused.py"), root().join(MDSPACE));
+    let line = format!("#!/bin/sh\nexec '{}' EPERM {calls} '{}' \"$@\"\n", filter.display(), mdspace.display());
+    fs::write(&program, line)?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let directory = |name: &str| -> Result<PathBuf> {
+        let directory = place.path.join(name);
+        fs::create_dir(&directory)?;
+        Ok(directory)
+    };
+    log.run(Command::new(scripts.join("end_to_end.sh")).arg(&program).arg(directory("end-to-end")?))?;
+    let killed = directory("killed")?;
+    log.run(Command::new(scripts.join("killed.py")).arg("run").arg(&program).arg(killed).arg(REFUSED_KILLS))?;
+    let kills = log.last_line()?;
+    let soak = directory("soak")?;
+    log.run(Command::new(scripts.join("soak.py")).arg(&program).arg(soak).arg(REFUSED_SOAK_SECONDS))?;
+    Ok(Verdict::Passed(format!("{kills}; {}", log.last_line()?)))
 }
 
 /// Seconds in which tests/attack.py begins attacks: each of them once, then the cheap ones again.

@@ -2,9 +2,8 @@
 //! years judge. Debian 12 has Linux 6.1 and Debian 13 has 6.12. Guests of 6.12 also start programs in two thirds of the
 //! time, thanks to changes in User Mode Linux.
 //!
-//! apt-get fetches the newer kernel and checks its signature. Its lists and cache are below `target/`: nothing is
-//! installed and nothing on the machine changes. The kernel needs a newer C library than Debian 12's, which is fetched
-//! with it.
+//! The newer kernel is fetched into a directory below `target/`. It needs a newer C library than Debian 12's, which is
+//! fetched with it.
 //!
 //! What the newer kernel lacks or does differently is judged by the older one alone: `linear`, the addition of spares
 //! beside members with bad blocks, and some more (docs/decisions/1010).
@@ -16,8 +15,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::root;
 use crate::steps::Log;
+use crate::{apt, root};
 
 /// Chooses a kernel.
 #[derive(Clone, Copy, Default)]
@@ -44,8 +43,7 @@ const PROGRAM: &str = "linux.uml";
 /// A kernel from this release on counts as Debian 13's.
 const NEW_ENOUGH: (u32, u32) = (6, 12);
 const PACKAGES: [&str; 2] = ["user-mode-linux", "libc6"];
-const SOURCE: &str =
-    "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian trixie main\n";
+const SOURCE: &str = "trixie main";
 
 /// The loader's path in the kernel's program, and a shorter path that is relative to the current directory.
 const LOADER: (&[u8], &[u8]) = (b"/lib64/ld-linux-x86-64.so.2\0", b"./loader\0");
@@ -119,35 +117,9 @@ fn number(release: &str) -> Option<(u32, u32)> {
 
 fn fetch_newer(log: &mut Log) -> Result<()> {
     let place = place();
-    if place.exists() {
-        fs::remove_dir_all(&place)?; // an interrupted attempt
-    }
-    fs::create_dir_all(place.join("lists/partial"))?;
-    fs::create_dir_all(place.join("cache/archives/partial"))?;
-    fs::write(place.join("sources.list"), SOURCE)?;
-    let apt_get = |words: &[&str]| {
-        let mut command = Command::new("apt-get");
-        command.current_dir(&place).args(["-q", "-o", "Dir::Etc::SourceParts=/dev/null"]);
-        command.args(["-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20"]);
-        for (option, name) in
-            [("Dir::Etc::SourceList", "sources.list"), ("Dir::State::Lists", "lists"), ("Dir::Cache", "cache")]
-        {
-            command.arg("-o").arg(format!("{option}={}", place.join(name).display()));
-        }
-        command.args(words);
-        command
-    };
-    log.run(&mut apt_get(&["update"]))?;
-    log.run(apt_get(&["download"]).args(PACKAGES))?;
-    for entry in fs::read_dir(&place)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "deb") {
-            log.run(Command::new("dpkg-deb").arg("--extract").arg(&path).arg(&place))?;
-            fs::remove_file(path)?;
-        }
-    }
-    for done in ["lists", "cache"] {
-        fs::remove_dir_all(place.join(done))?;
+    for package in apt::fetch(log, &place, SOURCE, &PACKAGES)? {
+        log.run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&place))?;
+        fs::remove_file(package)?;
     }
     fs::copy(place.join(LIBRARIES).join("ld-linux-x86-64.so.2"), place.join("loader"))?;
 

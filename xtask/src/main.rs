@@ -4,8 +4,10 @@
 //! xtask is not part of the product, and nothing in the product depends on it. A chore runs the same commands that a
 //! person would type, and prints how to repeat one that failed.
 
+mod apt;
 mod cases;
 mod catalogue;
+mod cross;
 mod figures;
 mod fuzz;
 mod guest;

@@ -1,16 +1,16 @@
 //! Finds what the tests need besides Rust, installs it if that is permitted, or names it for a person to install.
 //!
 //! Packages are installed only by root on a Debian-like system, from the distribution by apt-get. Components of rustup
-//! are added if rustup is there. Nothing else on the machine changes; a second kernel for guests is stored below
-//! `target/`.
+//! are added if rustup is there. Nothing else on the machine changes; a second kernel for guests and the source of Rust's
+//! standard library are stored below `target/`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 
-use crate::kernels;
 use crate::steps::{Log, Verdict};
+use crate::{cross, kernels};
 
 /// A Debian package, and a program (or the path of a file) that shows that it is installed.
 const PACKAGES: &[(&str, &str)] = &[
@@ -40,6 +40,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("btrfs-progs", "mkfs.btrfs"),
     ("chromium", "chromium"),
     ("python3-prometheus-client", OPENMETRICS_PARSER),
+    ("gcc-aarch64-linux-gnu", "aarch64-linux-gnu-gcc"),
+    ("libc6-dev-arm64-cross", cross::C_LIBRARY),
+    ("qemu-user-static", "qemu-aarch64-static"),
 ];
 
 /// Packages without a program, each with the path of a file.
@@ -76,7 +79,7 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
         done.extend(packages);
     }
     let found = if done.is_empty() { "all there".into() } else { format!("installed {}", done.join(" ")) };
-    Ok(Verdict::Passed(format!("{found}; {}", kernels::fetch(log)?)))
+    Ok(Verdict::Passed(format!("{found}; {}; {}", kernels::fetch(log)?, cross::fetch(log)?)))
 }
 
 /// Whether `program` is in a directory of programs.

@@ -1,5 +1,5 @@
-//! Open descriptors. A member's descriptor is registered with the ring when a slot is free, so that the kernel need not
-//! look it up for each operation.
+//! Open descriptors. A member's descriptor is registered with the backend. A ring then spares the kernel the look-up for
+//! each operation; threads know what the file can do, and limit how many of them wait for it.
 //!
 //! Only members' descriptors are registered. Before Linux 6.13, the ring keeps a file after its unregistration,
 //! until every operation on any registered file has ended. A member's operations end soon. An accept may never end, and
@@ -8,8 +8,8 @@
 //! Every operation holds its descriptor. So neither the number nor the registered slot is reused before the last
 //! operation has completed. Source: io_uring_register(2).
 
+use crate::driver::Target;
 use crate::executor::Core;
-use io_uring::{squeue, types};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
@@ -36,7 +36,7 @@ impl Descriptor {
     /// When the thread has no executor.
     pub(crate) fn registered(fd: OwnedFd, aliases: Vec<OwnedFd>) -> Rc<Self> {
         let core = Core::current();
-        let slot = core.ring.register_file(fd.as_raw_fd());
+        let slot = core.driver.register_file(fd.as_raw_fd());
         Rc::new(Self { fd, slot, _aliases: aliases, core })
     }
 
@@ -44,13 +44,8 @@ impl Descriptor {
         &self.core
     }
 
-    /// The value of an entry's descriptor field. [`Descriptor::flags`] must go with it.
-    pub(crate) fn target(&self) -> types::Fd {
-        types::Fd(self.slot.map_or(self.fd.as_raw_fd(), u32::cast_signed))
-    }
-
-    pub(crate) fn flags(&self) -> squeue::Flags {
-        if self.slot.is_some() { squeue::Flags::FIXED_FILE } else { squeue::Flags::empty() }
+    pub(crate) fn target(&self) -> Target {
+        Target { fd: self.fd.as_raw_fd(), slot: self.slot }
     }
 }
 
@@ -62,11 +57,11 @@ impl AsFd for Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            // Unlocks early, because the ring may close the file only after other members' operations. Without a lock
-            // the call fails, which does no harm.
+        if self.slot.is_some() {
+            // Unlocks early, because a ring may close the file only after other members' operations. Without a lock the
+            // call fails, which does no harm.
             let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
-            self.core.ring.unregister_file(slot);
         }
+        self.core.driver.release(self.target());
     }
 }

@@ -85,13 +85,15 @@ impl fmt::Debug for Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Executor, Options, spawn};
+    use crate::{Backend, Choice, Executor, Options, spawn};
     use rustix::event::{EventfdFlags, eventfd};
 
     #[test]
     fn an_event_wakes_its_waiter_whether_its_descriptor_blocks_or_not() {
-        let executor = Executor::new(&Options::new(engine::Pool::new(4096))).expect("an executor");
-        for flags in [EventfdFlags::CLOEXEC, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK] {
+        let flags = [EventfdFlags::CLOEXEC, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK];
+        for (backend, flags) in Backend::ALL.into_iter().flat_map(|backend| flags.map(|flags| (backend, flags))) {
+            let options = Options { backend: Choice::Only(backend), ..Options::new(engine::Pool::new(4096)) };
+            let executor = Executor::new(&options).expect("an executor");
             executor.block_on(async {
                 let event = Event::new(eventfd(0, flags).expect("an eventfd"));
                 let waiting = spawn({

@@ -1,8 +1,8 @@
-//! The executor of one thread: tasks, one ring, one clock.
+//! The executor of one thread: tasks, one backend, one clock.
 //!
-//! Each round polls every task that was ready when the round began. Then it enters the kernel once, with all queued
-//! operations, and waits there only when no task is ready. So a busy thread pays one system call for many operations,
-//! and an idle one sleeps.
+//! Each round polls every task that was ready when the round began. Then it enters the backend once, with all queued
+//! operations, and waits there only when no task is ready. So with io_uring a busy thread pays one system call for many
+//! operations, and an idle one sleeps.
 //!
 //! Invariants:
 //! - Only the thread that spawned a task polls it.
@@ -12,8 +12,9 @@
 //!
 //! Sources: io_uring(7), io_uring_enter(2).
 
+use crate::backend::{Backend, Choice};
+use crate::driver::{Driver, Wait};
 use crate::remote::{Inbox, Remote};
-use crate::ring::{Ring, Wait};
 use crate::time::Timers;
 use crate::wake::TaskId;
 use engine::Pool;
@@ -33,20 +34,23 @@ thread_local! {
 /// The settings of an [`Executor`].
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Entries of the submission queue. Further operations are queued in user space. The queue is shorter when the
+    /// io_uring or threads.
+    pub backend: Choice,
+    /// Entries of a ring's submission queue. Further operations are queued in user space. The queue is shorter when the
     /// limit on locked memory (`RLIMIT_MEMLOCK`) requires it.
     pub ring_entries: u32,
     /// The pool of the thread's buffers.
     pub pool: Pool,
-    /// Whether to register the pool's arena and the open files with the kernel, which makes transfers much cheaper.
-    /// Registered pages are pinned: all of a large arena from the start, of a smaller one those in use.
+    /// Whether to set up what makes transfers much cheaper. With io_uring that is the registration of the pool's arena
+    /// and of the open files; registered pages are pinned as they are used. With threads it is the kernel's older
+    /// asynchronous interface (io_submit(2)) for direct transfers.
     pub register: bool,
 }
 
 impl Options {
-    /// 256 entries, with registration.
+    /// io_uring if possible, with 256 entries and registration.
     pub fn new(pool: Pool) -> Self {
-        Self { ring_entries: 256, pool, register: true }
+        Self { backend: Choice::Auto, ring_entries: 256, pool, register: true }
     }
 }
 
@@ -60,16 +64,16 @@ impl Executor {
     /// Creates the thread's executor.
     ///
     /// # Errors
-    /// When the system refuses an io_uring (old kernel, `kernel.io_uring_disabled`, a container's filter, out of
-    /// memory).
+    /// When the system refuses the backend. For io_uring: an old kernel, `kernel.io_uring_disabled`, a container's
+    /// filter, no memory. For threads, and so for the automatic choice: no descriptors left.
     ///
     /// # Panics
     /// When the thread already has an executor.
     pub fn new(options: &Options) -> io::Result<Self> {
-        let ring = Ring::new(options.ring_entries, &options.pool, options.register)?;
+        let driver = Driver::new(options)?;
         let inbox = Inbox::new()?;
         let core = Rc::new(Core {
-            ring,
+            driver,
             timers: Timers::default(),
             tasks: RefCell::default(),
             ready: RefCell::default(),
@@ -105,10 +109,21 @@ impl Executor {
         &self.core.pool
     }
 
+    /// The backend in use.
+    pub fn backend(&self) -> Backend {
+        self.core.driver.backend()
+    }
+
+    /// Why the system refused io_uring, if the automatic choice fell on threads.
+    pub fn io_uring_refusal(&self) -> Option<&io::Error> {
+        self.core.driver.refusal()
+    }
+
     /// How many bytes of the pool's arena are registered with the kernel, from its start: all of a large arena, of a
-    /// smaller one those used so far. The limit on locked memory (`RLIMIT_MEMLOCK`) may allow less, or none.
+    /// smaller one those used so far. The limit on locked memory (`RLIMIT_MEMLOCK`) may allow less, or none. Threads
+    /// register none.
     pub fn registered_bytes(&self) -> usize {
-        self.core.ring.registered_bytes()
+        self.core.driver.registered_bytes()
     }
 
     /// A handle by which other threads run work here.
@@ -127,7 +142,7 @@ impl Drop for Executor {
                 break;
             }
         }
-        self.core.ring.close();
+        self.core.driver.close();
         CURRENT.with_borrow_mut(Option::take);
     }
 }
@@ -143,7 +158,7 @@ impl Drop for Running<'_> {
 
 /// An executor's state, shared by everything that belongs to its thread.
 pub(crate) struct Core {
-    pub(crate) ring: Ring,
+    pub(crate) driver: Driver,
     pub(crate) timers: Timers,
     tasks: RefCell<Tasks>,
     ready: RefCell<VecDeque<u32>>,
@@ -220,13 +235,13 @@ impl Core {
 
     fn enter(&self) {
         if !self.ready.borrow().is_empty() {
-            if self.ring.wants_enter() {
-                self.ring.enter(Wait::No);
+            if self.driver.wants_enter() {
+                self.driver.enter(Wait::No);
             }
             return;
         }
         if self.inbox.may_wait() {
-            self.ring.enter(self.timers.next().map_or(Wait::Forever, Wait::For));
+            self.driver.enter(self.timers.next().map_or(Wait::Forever, Wait::For));
             self.inbox.is_awake();
         }
     }
@@ -353,6 +368,14 @@ impl<T> Future for JoinHandle<T> {
             }
         }
     }
+}
+
+/// The backend of the current thread's executor.
+///
+/// # Panics
+/// When the thread has no executor.
+pub fn current_backend() -> Backend {
+    Core::current().driver.backend()
 }
 
 /// Lets every other ready task run first.

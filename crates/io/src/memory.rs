@@ -13,8 +13,6 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-const PAGE_BYTES: usize = 4096;
-
 /// A transfer costs little more than its bytes. Longer transfers of several members at a time would evict data from the
 /// processor's cache before its use.
 const LONGEST_BYTES: u32 = 128 << 10;
@@ -208,7 +206,8 @@ impl Map {
 
     /// Whole pages are returned to the system, which provides zeros at the next access. The rest is overwritten.
     fn zero(&self, range: Range<usize>) {
-        let pages = range.start.next_multiple_of(PAGE_BYTES)..range.end / PAGE_BYTES * PAGE_BYTES;
+        let page = rustix::param::page_size(); // the system frees no less
+        let pages = range.start.next_multiple_of(page)..range.end / page * page;
         if pages.start >= pages.end {
             return self.fill_zero(range);
         }

@@ -1,12 +1,12 @@
-//! Operations in flight: what each owns while the kernel works on it, and the future that waits for it.
+//! Operations: what each asks for, what it owns while it is in flight, and the future that waits for it.
 //!
-//! Dropping a [`Submitted`] never frees memory that the kernel may still access. The ring's slot owns the memory until
-//! the completion arrives (see [`crate::ring`]). Source: io_uring(7).
+//! A [`Call`] is all that the backends know of an operation, in words of neither. Dropping a [`Submitted`] never frees
+//! memory that the kernel or a thread may still access. The driver's slot owns the memory until the completion arrives
+//! (see [`crate::driver`]). Source: the man pages of the system calls that [`Call`] names.
 
 use crate::descriptor::Descriptor;
 use crate::executor::Core;
 use engine::{Block, Buffer};
-use io_uring::squeue;
 use std::future::Future;
 use std::io;
 use std::marker::PhantomData;
@@ -15,14 +15,50 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// An operation in the ring's slab.
+/// One operation on a descriptor, as either backend carries it out. Its addresses are those of its [`Resource`]. Results
+/// are those of the system call named.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Call {
+    /// pread(2).
+    Read { address: *mut u8, bytes: u32, at: u64 },
+    /// pwrite(2).
+    Write { address: *const u8, bytes: u32, at: u64 },
+    /// preadv(2).
+    ReadVectored { vectors: *const libc::iovec, count: u32, at: u64 },
+    /// pwritev(2).
+    WriteVectored { vectors: *const libc::iovec, count: u32, at: u64 },
+    /// read(2) of what has no position: an eventfd.
+    ReadStream { address: *mut u8, bytes: u32 },
+    /// write(2) of what has no position.
+    WriteStream { address: *const u8, bytes: u32 },
+    /// poll(2) until there is something to read, or the peer has closed.
+    AwaitReadable,
+    /// fdatasync(2).
+    SyncData,
+    /// fallocate(2).
+    Allocate { mode: i32, at: u64, bytes: u64 },
+    /// recv(2).
+    Receive { address: *mut u8, bytes: u32, flags: i32 },
+    /// send(2).
+    Send { address: *const u8, bytes: u32, flags: i32 },
+    /// sendmsg(2).
+    SendMessage { header: *const libc::msghdr, flags: i32 },
+    /// accept4(2), close-on-exec.
+    Accept,
+    /// connect(2).
+    Connect { address: *const libc::sockaddr, bytes: u32 },
+    /// A command to the device's driver, which only an io_uring passes on.
+    DriverCommand { code: u32, command: [u8; 16] },
+}
+
+/// An operation in the driver's slab.
 pub(crate) struct Slot {
     pub(crate) held: Held,
     pub(crate) state: State,
 }
 
 pub(crate) enum State {
-    /// Queued, or submitted to the kernel; with the waker of the last poll.
+    /// With the backend; with the waker of the last poll.
     InFlight(Option<Waker>),
     /// The same, but its future was dropped.
     Abandoned,
@@ -30,7 +66,7 @@ pub(crate) enum State {
     Finished(i32),
 }
 
-/// A descriptor and a resource, kept until the kernel is done with both.
+/// A descriptor and a resource, kept until the backend is done with both.
 pub(crate) struct Held {
     /// Declared first, so dropped first: the resource is of no use without it.
     _descriptor: Rc<Descriptor>,
@@ -132,17 +168,17 @@ pub(crate) struct Submitted<R> {
 }
 
 impl<R: Owned> Submitted<R> {
-    /// Queues `entry` on `descriptor`.
+    /// Submits `call` on `descriptor`.
     ///
     /// # Safety
-    /// Every address in `entry` must point into memory that `resource` owns. That memory must not move when `resource`
+    /// Every address in `call` must point into memory that `resource` owns. That memory must not move when `resource`
     /// is moved, and no other code may use it in a conflicting way while `resource` lives.
-    pub(crate) unsafe fn new(descriptor: &Rc<Descriptor>, entry: squeue::Entry, resource: R) -> Self {
+    #[inline]
+    pub(crate) unsafe fn new(descriptor: &Rc<Descriptor>, call: Call, resource: R) -> Self {
         let core = descriptor.core().clone();
-        let entry = entry.flags(descriptor.flags());
         let held = Held { _descriptor: descriptor.clone(), resource: resource.into() };
         // SAFETY: promised by the caller; `held` keeps the descriptor open.
-        let index = unsafe { core.ring.queue(entry, held) };
+        let index = unsafe { core.driver.submit(descriptor.target(), call, held) };
         Self { core, index: Some(index), resource: PhantomData }
     }
 }
@@ -152,7 +188,7 @@ impl<R: Owned> Future for Submitted<R> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let index = self.index.expect("not polled again after completion");
-        let Some((result, held)) = self.core.ring.poll(index, context.waker()) else { return Poll::Pending };
+        let Some((result, held)) = self.core.driver.poll(index, context.waker()) else { return Poll::Pending };
         self.index = None;
         let result = u32::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
         Poll::Ready((result, R::back(held.resource)))
@@ -162,7 +198,7 @@ impl<R: Owned> Future for Submitted<R> {
 impl<R> Drop for Submitted<R> {
     fn drop(&mut self) {
         if let Some(index) = self.index {
-            self.core.ring.abandon(index);
+            self.core.driver.abandon(index);
         }
     }
 }

@@ -1,10 +1,9 @@
-//! io_uring operations as safe functions. Each moves its resources into the operation and builds the entry that points
-//! to them. None of them waits. Source: io_uring_enter(2).
+//! Operations as safe functions. Each moves its resources into the operation and builds the call that points to them.
+//! None of them waits. Source: the man pages of the system calls.
 
 use crate::descriptor::Descriptor;
-use crate::operation::{Accepted, Message, Submitted, Vectored};
+use crate::operation::{Accepted, Call, Message, Submitted, Vectored};
 use engine::{Block, Buffer};
-use io_uring::{opcode, squeue, types};
 use std::ops::Deref;
 use std::ptr;
 use std::rc::Rc;
@@ -22,26 +21,18 @@ fn length(bytes: usize) -> u32 {
 /// Reads into the buffer from byte `skip` on.
 pub(crate) fn read(file: &Rc<Descriptor>, at: u64, mut into: Buffer, skip: usize) -> Submitted<Buffer> {
     let rest = &mut into[skip..];
-    let (address, len, target) = (rest.as_mut_ptr(), length(rest.len()), file.target());
-    let entry = match file.core().ring.buffer_index(rest) {
-        Some(index) => opcode::ReadFixed::new(target, address, len, index).offset(at).build(),
-        None => opcode::Read::new(target, address, len).offset(at).build(),
-    };
+    let call = Call::Read { address: rest.as_mut_ptr(), bytes: length(rest.len()), at };
     // SAFETY: the address is that of the buffer's own memory, which does not move and is exclusive to it.
-    unsafe { Submitted::new(file, entry, into) }
+    unsafe { Submitted::new(file, call, into) }
 }
 
 /// Writes the block from byte `skip` on.
 pub(crate) fn write(file: &Rc<Descriptor>, at: u64, from: Block, skip: usize) -> Submitted<Block> {
     let rest = &from[skip..];
-    let (address, len, target) = (rest.as_ptr(), length(rest.len()), file.target());
-    let entry = match file.core().ring.buffer_index(rest) {
-        Some(index) => opcode::WriteFixed::new(target, address, len, index).offset(at).build(),
-        None => opcode::Write::new(target, address, len).offset(at).build(),
-    };
+    let call = Call::Write { address: rest.as_ptr(), bytes: length(rest.len()), at };
     // SAFETY: the address is that of the block's own memory, which does not move and is never written while the block
     // lives.
-    unsafe { Submitted::new(file, entry, from) }
+    unsafe { Submitted::new(file, call, from) }
 }
 
 /// Vectors for the bytes of `parts` from `skip` on, as many as one operation takes.
@@ -58,15 +49,6 @@ fn vectors<T: Deref<Target = [u8]>>(parts: &[T], mut skip: usize) -> Vec<libc::i
     vectors
 }
 
-/// The registered buffer that contains all of `parts`, if there is one and the kernel supports vectored transfers in
-/// it.
-fn common_index<T: Deref<Target = [u8]>>(file: &Descriptor, parts: &[T]) -> Option<u16> {
-    let ring = &file.core().ring;
-    let (first, rest) = parts.split_first().filter(|_| ring.has_vectored_fixed())?;
-    let index = ring.buffer_index(first)?;
-    rest.iter().all(|part| ring.buffer_index(part) == Some(index)).then_some(index)
-}
-
 /// Reads one contiguous range into the buffers, from byte `skip` of them on.
 pub(crate) fn read_vectored(
     file: &Rc<Descriptor>,
@@ -75,14 +57,10 @@ pub(crate) fn read_vectored(
     skip: usize,
 ) -> Submitted<Vectored<Buffer>> {
     let vectors = vectors(&parts, skip);
-    let (address, len, target) = (vectors.as_ptr(), vectors.len() as u32, file.target());
-    let entry = match common_index(file, &parts) {
-        Some(index) => opcode::ReadvFixed::new(target, address, len, index).offset(at).build(),
-        None => opcode::Readv::new(target, address, len).offset(at).build(),
-    };
+    let call = Call::ReadVectored { vectors: vectors.as_ptr(), count: vectors.len() as u32, at };
     // SAFETY: the vectors lie in a heap allocation that does not move with `Vectored`, and point into the buffers' own
     // memory, exclusive to them.
-    unsafe { Submitted::new(file, entry, Vectored { parts, _vectors: vectors }) }
+    unsafe { Submitted::new(file, call, Vectored { parts, _vectors: vectors }) }
 }
 
 /// Writes the blocks as one contiguous range, from byte `skip` of them on.
@@ -93,63 +71,56 @@ pub(crate) fn write_vectored(
     skip: usize,
 ) -> Submitted<Vectored<Block>> {
     let vectors = vectors(&parts, skip);
-    let (address, len, target) = (vectors.as_ptr(), vectors.len() as u32, file.target());
-    let entry = match common_index(file, &parts) {
-        Some(index) => opcode::WritevFixed::new(target, address, len, index).offset(at).build(),
-        None => opcode::Writev::new(target, address, len).offset(at).build(),
-    };
+    let call = Call::WriteVectored { vectors: vectors.as_ptr(), count: vectors.len() as u32, at };
     // SAFETY: as in `read_vectored`; blocks are only read from.
-    unsafe { Submitted::new(file, entry, Vectored { parts, _vectors: vectors }) }
+    unsafe { Submitted::new(file, call, Vectored { parts, _vectors: vectors }) }
 }
 
 /// Reads a stream-like descriptor (an eventfd).
 pub(crate) fn read_bytes(file: &Rc<Descriptor>, mut into: Box<[u8]>) -> Submitted<Box<[u8]>> {
-    let entry = opcode::Read::new(file.target(), into.as_mut_ptr(), length(into.len())).build();
+    let call = Call::ReadStream { address: into.as_mut_ptr(), bytes: length(into.len()) };
     // SAFETY: the box's allocation does not move with it and is its own.
-    unsafe { Submitted::new(file, entry, into) }
+    unsafe { Submitted::new(file, call, into) }
 }
 
 /// Writes a stream-like descriptor (an eventfd).
 pub(crate) fn write_bytes(file: &Rc<Descriptor>, from: Box<[u8]>) -> Submitted<Box<[u8]>> {
-    let entry = opcode::Write::new(file.target(), from.as_ptr(), length(from.len())).build();
+    let call = Call::WriteStream { address: from.as_ptr(), bytes: length(from.len()) };
     // SAFETY: the box's allocation does not move with it and is its own.
-    unsafe { Submitted::new(file, entry, from) }
+    unsafe { Submitted::new(file, call, from) }
 }
 
 /// Waits until the descriptor is readable.
 pub(crate) fn poll_readable(file: &Rc<Descriptor>) -> Submitted<()> {
-    let entry = opcode::PollAdd::new(file.target(), u32::from(libc::POLLIN.cast_unsigned())).build();
-    // SAFETY: the entry has no addresses.
-    unsafe { Submitted::new(file, entry, ()) }
+    // SAFETY: the call has no addresses.
+    unsafe { Submitted::new(file, Call::AwaitReadable, ()) }
 }
 
 /// Puts data, and the metadata needed to read it, on stable storage (fdatasync).
 pub(crate) fn sync_data(file: &Rc<Descriptor>) -> Submitted<()> {
-    let entry = opcode::Fsync::new(file.target()).flags(types::FsyncFlags::DATASYNC).build();
-    // SAFETY: the entry has no addresses.
-    unsafe { Submitted::new(file, entry, ()) }
+    // SAFETY: the call has no addresses.
+    unsafe { Submitted::new(file, Call::SyncData, ()) }
 }
 
 pub(crate) fn allocate(file: &Rc<Descriptor>, mode: i32, at: u64, bytes: u64) -> Submitted<()> {
-    let entry = opcode::Fallocate::new(file.target(), bytes).offset(at).mode(mode).build();
-    // SAFETY: the entry has no addresses.
-    unsafe { Submitted::new(file, entry, ()) }
+    // SAFETY: the call has no addresses.
+    unsafe { Submitted::new(file, Call::Allocate { mode, at, bytes }, ()) }
 }
 
 /// Receives into the buffer from byte `skip` on.
 pub(crate) fn receive(socket: &Rc<Descriptor>, mut into: Buffer, skip: usize, flags: i32) -> Submitted<Buffer> {
     let rest = &mut into[skip..];
-    let entry = opcode::Recv::new(socket.target(), rest.as_mut_ptr(), length(rest.len())).flags(flags).build();
+    let call = Call::Receive { address: rest.as_mut_ptr(), bytes: length(rest.len()), flags };
     // SAFETY: as in `read`.
-    unsafe { Submitted::new(socket, entry, into) }
+    unsafe { Submitted::new(socket, call, into) }
 }
 
 /// Sends the block from byte `skip` on.
 pub(crate) fn send(socket: &Rc<Descriptor>, from: Block, skip: usize) -> Submitted<Block> {
     let rest = &from[skip..];
-    let entry = opcode::Send::new(socket.target(), rest.as_ptr(), length(rest.len())).flags(SEND_FLAGS).build();
+    let call = Call::Send { address: rest.as_ptr(), bytes: length(rest.len()), flags: SEND_FLAGS };
     // SAFETY: as in `write`.
-    unsafe { Submitted::new(socket, entry, from) }
+    unsafe { Submitted::new(socket, call, from) }
 }
 
 /// Sends the blocks in order, from byte `skip` of them on.
@@ -164,10 +135,10 @@ pub(crate) fn send_vectored(socket: &Rc<Descriptor>, parts: Vec<Block>, skip: us
         msg_controllen: 0,
         msg_flags: 0,
     });
-    let entry = opcode::SendMsg::new(socket.target(), &raw const *header).flags(SEND_FLAGS as u32).build();
+    let call = Call::SendMessage { header: &raw const *header, flags: SEND_FLAGS };
     // SAFETY: header and vectors lie in heap allocations that do not move with `Message`; the vectors point into the
     // blocks' own memory, which is never written while they live.
-    unsafe { Submitted::new(socket, entry, Message { parts, _vectors: vectors, _header: header }) }
+    unsafe { Submitted::new(socket, call, Message { parts, _vectors: vectors, _header: header }) }
 }
 
 /// No SIGPIPE; the kernel continues after a partial transfer.
@@ -175,10 +146,8 @@ const SEND_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
 
 /// Accepts one connection. The result is its descriptor, which is closed when the future was dropped.
 pub(crate) fn accept(listener: &Rc<Descriptor>) -> Submitted<Accepted> {
-    let entry: squeue::Entry =
-        opcode::Accept::new(listener.target(), ptr::null_mut(), ptr::null_mut()).flags(libc::SOCK_CLOEXEC).build();
-    // SAFETY: the entry has no addresses but null.
-    unsafe { Submitted::new(listener, entry, Accepted) }
+    // SAFETY: the call has no addresses.
+    unsafe { Submitted::new(listener, Call::Accept, Accepted) }
 }
 
 pub(crate) fn connect(
@@ -186,7 +155,7 @@ pub(crate) fn connect(
     address: rustix::net::SocketAddrAny,
 ) -> Submitted<Box<rustix::net::SocketAddrAny>> {
     let address = Box::new(address);
-    let entry = opcode::Connect::new(socket.target(), address.as_ptr().cast(), address.addr_len()).build();
+    let call = Call::Connect { address: address.as_ptr().cast(), bytes: address.addr_len() };
     // SAFETY: the address lies in a box of its own, whose contents do not move.
-    unsafe { Submitted::new(socket, entry, address) }
+    unsafe { Submitted::new(socket, call, address) }
 }

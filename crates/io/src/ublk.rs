@@ -1,6 +1,8 @@
 //! The kernel's ublk driver: commands to `/dev/ublk-control`, which create and delete block devices, and the requests
 //! of one device, from `/dev/ublkcN`.
 //!
+//! The driver takes commands from an io_uring alone, so a queue needs an executor with that backend.
+//!
 //! It does not decide a device's properties or the answer to a request. It never starts, stops or deletes a device by
 //! itself.
 //!
@@ -12,7 +14,7 @@
 //! Facts are from the kernel's `include/uapi/linux/ublk_cmd.h` and `Documentation/block/ublk.rst`.
 
 use crate::descriptor::Descriptor;
-use crate::operation::{Endless, Submitted};
+use crate::operation::{Call, Endless, Submitted};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -331,9 +333,8 @@ impl Queue {
         let mut command = [0; QUEUE_BYTES as usize]; // the queue is 0, and there is no address
         command[2..4].copy_from_slice(&tag.to_ne_bytes());
         command[4..8].copy_from_slice(&result.to_ne_bytes());
-        let entry = opcode::UringCmd16::new(self.file.target(), code).cmd(command).build();
-        // SAFETY: the entry has no addresses.
-        match unsafe { Submitted::new(&self.file, entry, Endless) }.await.0 {
+        // SAFETY: the call has no addresses.
+        match unsafe { Submitted::new(&self.file, Call::DriverCommand { code, command }, Endless) }.await.0 {
             // SAFETY: within the mapping, as checked above; the driver writes a description only before it ends the
             // command of its tag, and any bytes are a valid description.
             Ok(0) => Ok(Some(unsafe { self.descriptions.add(tag.into()).read_volatile() }.into())),

@@ -8,7 +8,8 @@
 //!
 //! # Reading
 //!
-//! Members are files or block devices, in any order. As many may be missing as the level allows.
+//! Members are files or block devices, in any order. As many may be missing as the level allows. A partition of a disk
+//! or of its image is a member too: `disk.img:2`, or `disk.img@OFFSET+LENGTH`.
 //!
 //! ```
 //! # let place = tempfile::tempdir()?;
@@ -67,7 +68,7 @@
 //!
 //! The default features are the command with all its exports. For the library alone, use `default-features = false`.
 //!
-//! Linux 5.11 or later, with io_uring.
+//! Linux. Where the system refuses io_uring (containers, kernels before 5.11), threads do the same work.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "command")]
@@ -84,6 +85,8 @@ mod made_files;
 mod names;
 mod options;
 mod pieces;
+mod place;
+mod whole_disks;
 
 pub use array::Array;
 pub use create::Create;

@@ -8,14 +8,16 @@ use crate::blocking::BlockingPool;
 use crate::names::name_of;
 #[cfg(feature = "command")]
 use crate::names::path_of;
+use crate::place;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use futures_util::future::join3;
 #[cfg(feature = "command")]
 use io::OpenFile;
-use io::{AnyMember, Executor, FileMember, Lock, OpenError, OpenOptions, RealClock};
+use io::{AnyMember, Backend, Choice, Executor, FileMember, Lock, OpenError, OpenOptions, RealClock};
 use parity::Kernel;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// An array of files and block devices.
@@ -58,6 +60,15 @@ const SAFE_MODE_DELAY: Duration = Duration::from_millis(200);
 /// attempts.
 const LOCKED_MEMORY_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCKED_MEMORY_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The backend that the command line asks for. The library never sets it.
+static BACKEND: OnceLock<Choice> = OnceLock::new();
+
+/// Sets the backend of every executor of this process; the first call counts.
+#[cfg(feature = "command")]
+pub(crate) fn choose_backend(choice: Choice) {
+    let _ = BACKEND.set(choice);
+}
 
 /// Background work of an open array, until the array is stopped: the clean mark while it is idle, clearing of bitmap
 /// bits, spares that take over, and sweeps that are due.
@@ -113,18 +124,9 @@ impl Machine {
     /// Creates the executor of this thread.
     pub(crate) fn start(kernel: Option<&'static Kernel>, arena: Arena) -> Result<Self, Refusal> {
         let pool = Pool::new(arena.bytes());
-        let executor = executor(&io::Options::new(pool.clone())).map_err(|error| {
-            let advice = match error.kind() {
-                ErrorKind::OutOfMemory => {
-                    "raise the limit on locked memory (`ulimit -l`, LimitMEMLOCK= of a unit), or end other programs that use it"
-                }
-                _ if matches!(error.raw_os_error(), Some(TOO_MANY | TOO_MANY_OF_ALL)) => {
-                    "raise the limit on open files (`ulimit -n`, LimitNOFILE= of a unit), or end programs with many open files"
-                }
-                _ => "mdspace needs Linux 5.11 or later; check `sysctl kernel.io_uring_disabled` and a container's limits",
-            };
-            Refusal::new(format!("io_uring: {error}")).advice(advice)
-        })?;
+        let backend = BACKEND.get().copied().unwrap_or_default();
+        let options = io::Options { backend, ..io::Options::new(pool.clone()) };
+        let executor = executor(&options, arena).map_err(|error| not_started(backend, &error))?;
         Ok(Self {
             executor,
             pool,
@@ -133,6 +135,12 @@ impl Machine {
             #[cfg(feature = "command")]
             blocking: BlockingPool::default(),
         })
+    }
+
+    /// The backend in use; if the system refused io_uring, why.
+    #[cfg(feature = "command")]
+    pub(crate) fn backend(&self) -> (Backend, Option<String>) {
+        (self.executor.backend(), self.executor.io_uring_refusal().map(ToString::to_string))
     }
 
     /// Runs `work` to completion.
@@ -147,7 +155,7 @@ impl Machine {
 
     /// Opens a member, for callers that examine the error.
     pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
-        Ok(Candidate { name: name_of(path), member: FileMember::open(path, &options_for(purpose))?.into() })
+        Ok(Candidate { name: name_of(path), member: open_file(path, purpose)?.into_member().into() })
     }
 
     /// As [`Machine::try_open`], on another thread, because the file system may hang while this thread serves requests.
@@ -163,7 +171,7 @@ impl Machine {
         timeout: Option<Duration>,
     ) -> Result<Result<Candidate<AnyMember>, OpenError>, Refusal> {
         let (name, owned) = (name_of(path), path.to_owned());
-        let open = move || OpenFile::open(&owned, &options_for(purpose));
+        let open = move || open_file(&owned, purpose);
         let limit = timeout.unwrap_or_default().max(OPEN_TIMEOUT);
         let opened = self.blocking.run(&self.clock, limit, open).await;
         let opened = opened.map_err(|refusal| refusal.of(name.clone()))?;
@@ -234,6 +242,16 @@ impl Machine {
     }
 }
 
+/// Opens the file or device of a member, which may be a part of it.
+fn open_file(path: &Path, purpose: Purpose) -> Result<OpenFile, OpenError> {
+    let (file, part) = place::resolve(path).map_err(|source| OpenError::System {
+        path: path.to_owned(),
+        action: "find the partition",
+        source,
+    })?;
+    OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })
+}
+
 fn options_for(purpose: Purpose) -> OpenOptions {
     let (read_only, lock) = match purpose {
         Purpose::Write => (false, Lock::Exclusive),
@@ -244,17 +262,45 @@ fn options_for(purpose: Purpose) -> OpenOptions {
 }
 
 /// Creates an executor. If the user's locked memory is all in use, it retries: a process that has just ended may still
-/// hold some.
-fn executor(options: &io::Options) -> std::io::Result<Executor> {
+/// hold some. A short command takes threads instead, where it may.
+fn executor(options: &io::Options, arena: Arena) -> std::io::Result<Executor> {
     let deadline = Instant::now() + LOCKED_MEMORY_TIMEOUT;
     loop {
-        match Executor::new(options) {
-            Err(error) if error.kind() == ErrorKind::OutOfMemory && Instant::now() < deadline => {
-                std::thread::sleep(LOCKED_MEMORY_INTERVAL);
-            }
-            result => return result,
+        let made = Executor::new(options);
+        let has_no_memory = match &made {
+            Ok(executor) if arena == Arena::Large => executor.io_uring_refusal().map(std::io::Error::kind),
+            Ok(_) => None,
+            Err(error) => Some(error.kind()),
+        } == Some(ErrorKind::OutOfMemory);
+        if !has_no_memory || Instant::now() >= deadline {
+            return made;
         }
+        drop(made);
+        std::thread::sleep(LOCKED_MEMORY_INTERVAL);
     }
+}
+
+/// The refusal when there is no executor, with advice.
+fn not_started(backend: Choice, error: &std::io::Error) -> Refusal {
+    let (name, otherwise) = match backend {
+        Choice::Only(Backend::Threads) => (Backend::Threads, "check the system's limits on this process"),
+        Choice::Only(Backend::IoUring) | Choice::Auto => (
+            Backend::IoUring,
+            "io_uring needs Linux 5.11 or later; check `sysctl kernel.io_uring_disabled` and a container's limits, or let \
+             mdspace use threads (--io auto)",
+        ),
+    };
+    let advice = match error.kind() {
+        ErrorKind::OutOfMemory => {
+            "raise the limit on locked memory (`ulimit -l`, LimitMEMLOCK= of a unit), end other programs that use it, or \
+             let mdspace use threads (--io auto)"
+        }
+        _ if matches!(error.raw_os_error(), Some(TOO_MANY | TOO_MANY_OF_ALL)) => {
+            "raise the limit on open files (`ulimit -n`, LimitNOFILE= of a unit), or end programs with many open files"
+        }
+        _ => otherwise,
+    };
+    Refusal::new(format!("{name}: {error}")).advice(advice)
 }
 
 /// The refusal for a member that cannot be opened, with advice.
@@ -270,6 +316,10 @@ pub(crate) fn not_opened(error: &OpenError) -> Refusal {
         OpenError::System { .. } if error.is_permission_denied() => refusal.advice(
             "`ls -lL` shows its owner; the owner or root can give you access: chmod, setfacl, or the disks' group",
         ),
+        OpenError::System { .. } if error.is_without_locks() => refusal.advice(
+            "its file system has no locks, without which two programs could use the member at once; mount it with local \
+             locks (NFS: -o local_lock=flock), or copy the member to another file system",
+        ),
         OpenError::NotAMember { .. } | OpenError::Alias { .. } | OpenError::System { .. } => refusal,
     }
 }
@@ -278,7 +328,7 @@ pub(crate) fn not_opened(error: &OpenError) -> Refusal {
 pub(crate) fn refuse_duplicates(paths: &[PathBuf]) -> Result<(), Refusal> {
     let mut seen = std::collections::HashMap::new();
     for path in paths {
-        let Ok(target) = path.canonicalize() else { continue };
+        let Ok(target) = place::identity(path) else { continue };
         if let Some(first) = seen.insert(target, path) {
             let reason = format!("the same member as {}, given before", name_of(first));
             return Err(Refusal::new(reason).of(name_of(path)).advice("name each member once"));

@@ -3,6 +3,7 @@
 use crate::array::Array;
 use crate::error::Error;
 use crate::machine::{self, Consent, Machine, Purpose, refuse_duplicates};
+use crate::whole_disks::{Disk, members_on};
 use engine::{BitmapPolicy, Offer, Refusal};
 use std::path::{Path, PathBuf};
 
@@ -59,7 +60,8 @@ impl Options {
     }
 
     /// Opens the array of these members, which are files or block devices, in any order. As many may be missing as the
-    /// level allows.
+    /// level allows. A disk with partitions, or its image, stands for the members on it. If they are of several arrays,
+    /// name the partitions: `disk.img:2`.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused), with the member and the field: a member is damaged,
@@ -72,8 +74,15 @@ impl Options {
     /// Assembles the array, on the thread of `machine`.
     pub(crate) async fn assemble(&self, members: &[PathBuf], machine: &Machine) -> Result<machine::Array, Refusal> {
         refuse_duplicates(members)?;
+        let (members, disks) = members_on(members.to_vec());
+        if let Some(refusal) = disks.iter().find_map(Disk::without_members) {
+            return Err(refusal);
+        }
+        for note in disks.iter().flat_map(Disk::notes) {
+            tracing::warn!("{note}");
+        }
         let purpose = if self.write { Purpose::Write } else { Purpose::Read };
-        let members = machine.open_all(members, purpose)?;
+        let members = machine.open_all(&members, purpose)?;
         let file = self.bitmap.as_deref().filter(|_| self.write);
         let bitmap = file.map(|path| machine.open_bitmap(path)).transpose()?;
         machine

@@ -4,9 +4,9 @@ mod support;
 
 use support::Workplace;
 
-const COMMANDS: [&str; 21] = [
-    "up", "create", "examine", "serve", "read", "write", "status", "iostat", "top", "monitor", "trace", "fail",
-    "remove", "add", "re-add", "replace", "set", "scrub", "stop", "bench", "lab",
+const COMMANDS: [&str; 25] = [
+    "up", "create", "examine", "serve", "read", "write", "list", "status", "wait", "iostat", "top", "monitor", "trace",
+    "fail", "remove", "add", "re-add", "replace", "set", "scrub", "stop", "update", "wipe", "bench", "lab",
 ];
 
 #[test]
@@ -34,6 +34,27 @@ fn a_wrong_argument_is_refused_with_the_reason_and_where_to_read_more() {
 }
 
 #[test]
+fn a_chunk_that_md_refuses_where_pages_are_larger_is_warned_of() {
+    let here = Workplace::new();
+    let warning = "warning: md refuses chunks of 4 KiB where a page is larger";
+    for (number, (line, is_warned_of)) in [
+        ("--level 5 --chunk 4K", true),
+        ("--level 6 --chunk 64K", false),
+        ("--level 10", false),
+        ("--level 0 --chunk 4K", false),
+        ("--level 1", false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let members: Vec<_> = (0..4).map(|member| format!("{number}.{member}")).collect();
+        let run = here.run(&format!("create {line} --size 8M {}", members.join(" ")));
+        run.ok();
+        assert_eq!(run.stderr.contains(warning), is_warned_of, "{line}: {}", run.stderr);
+    }
+}
+
+#[test]
 fn nonsense_is_refused_before_anything_is_made() {
     let here = Workplace::new();
     for (line, words) in [
@@ -56,7 +77,8 @@ fn nonsense_is_refused_before_anything_is_made() {
         ("status", &["no array of yours", "mdspace serve"]),
         ("status --control nothing.sock", &["nothing.sock"]),
         ("fail a.img", &["no array of yours"]),
-        ("stop now", &["unexpected argument"]),
+        ("stop now", &["no array of yours"]),
+        ("stop now then", &["unexpected argument"]),
         ("set stripe-size", &["'stripe-size'", "KEY=VALUE"]),
         ("set", &["<KEY=VALUE>"]),
         ("set a=1 a=2", &["a: given twice"]),

@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::Workplace;
+use support::disks::{DATA_BYTES, DISKS, MIB, ext4, nas, physical_volume};
 
 /// A fenced block: the word behind the fence, and its content.
 fn blocks(page: &str) -> Vec<(&str, &str)> {
@@ -87,7 +88,7 @@ fn what_it_can_do_is_true() {
 
 #[test]
 fn an_array_can_be_watched_as_the_page_says() {
-    assert_eq!(run_page("docs/watching.md"), 5);
+    assert_eq!(run_page("docs/watching.md"), 6);
 }
 
 #[test]
@@ -97,7 +98,7 @@ fn curl_is_a_client_as_the_page_says() {
 
 #[test]
 fn mdadms_configuration_is_understood_as_the_page_says() {
-    assert_eq!(run_page("docs/from-mdadm.md"), 6);
+    assert_eq!(run_page("docs/from-mdadm.md"), 7);
 }
 
 #[test]
@@ -121,6 +122,11 @@ fn what_can_be_tuned_can_be_set() {
 }
 
 #[test]
+fn the_backend_is_chosen_as_the_page_says() {
+    assert_eq!(run_page("docs/limits.md"), 1);
+}
+
+#[test]
 fn a_virtual_machine_finds_its_socket_where_the_page_says() {
     assert_eq!(run_page("docs/vhost-user.md"), 3);
 }
@@ -135,11 +141,22 @@ fn the_array_is_a_file_as_the_page_says() {
     assert_eq!(run_page("docs/fuse.md"), 2);
 }
 
+#[test]
+fn two_commands_lead_from_whole_disks_to_files() {
+    let here = Workplace::new();
+    nas(&here, "gpt");
+    let files = ext4(&here, 20 * MIB);
+    here.run_with("write disk?.img --name 2", &physical_volume(DATA_BYTES, 20, &files)).ok();
+    let before = here.contents(&DISKS);
+    assert_eq!(run_page_in(&here, "docs/disks.md"), 4);
+    assert!(here.contents(&DISKS) == before, "a disk was changed");
+}
+
 /// Pages with blocks marked `console`, their number, and the step of `cargo xtask test` that checks them.
 const CONSOLE: &[(&str, usize, &str)] = &[
     ("docs/fuse.md", 1, "fuse"),
     ("docs/lab.md", 8, "lab"),
-    ("docs/testing.md", 13, "tests"),
+    ("docs/testing.md", 14, "tests"),
     ("docs/ublk.md", 1, "ublk"),
     ("docs/vhost-user.md", 1, "machine"),
     ("README.md", 1, "readme"),

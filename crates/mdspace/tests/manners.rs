@@ -270,7 +270,7 @@ fn mdadms_options_get_the_line_to_type_and_nothing_that_only_looked_is_told_to_c
         ("-E a b", "next: mdspace examine a b"),
         ("-A --scan", "next: mdspace serve --scan"),
         ("--stop /dev/md0", "next: mdspace stop"),
-        ("--zero-superblock a", "next: mdspace examine a"),
+        ("--zero-superblock a", "next: mdspace wipe --dry-run a"),
         ("create -l5 -n3 -c 64 a b c", "next: mdspace create --level 5 --chunk 64K a b c"),
         ("create --level 5 --chunk 64 --size 8M a b c", "next: mdadm counts in KiB: here that is --chunk 64K"),
     ] {

@@ -310,10 +310,10 @@ fn two_servers_are_never_mistaken_for_each_other() {
     here.run("create --level 1 --size 8M --name two c d").ok();
     let (one, two) = (Server::of(&here, "serve a b"), Server::of(&here, "serve c d"));
     let run = here.run("stop");
-    run.expect(2, &["2 arrays are being served", "--control"]);
-    let control = run.stderr.split("--control ").find(|rest| rest.contains("/two-")).expect("it is named");
-    let control = control.split([',', '\n']).next().expect("a path");
-    here.run(&format!("stop --control {control}")).ok();
+    run.expect(2, &["2 arrays are being served"]);
+    let lines: Vec<&str> = run.stderr.lines().filter_map(|line| line.trim().strip_prefix("mdspace ")).collect();
+    assert_eq!(lines, ["stop --array one", "stop --array two"], "{}", run.stderr);
+    here.run(lines[1]).ok();
     assert_eq!(two.wait(), Some(0));
     here.run("stop").ok();
     assert_eq!(one.wait(), Some(0));

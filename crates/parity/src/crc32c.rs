@@ -5,7 +5,11 @@
 //! are constants, and this module takes less than half the time (figures in docs/decisions/0204). On processors with AVX-512,
 //! and for all other lengths, the library computes the checksum.
 //!
-//! The method is that of the fast-crc32 generator (P. Cawley). The block's first part is folded in vector registers,
+//! On aarch64 the library uses the CRC extension beside carry-less products, and without either it takes tables. Some
+//! processors have the CRC extension alone (the Raspberry Pi 4's): for those this module has blocks in three streams, of
+//! which the instruction takes one word each in turn.
+//!
+//! The method on x86-64 is that of the fast-crc32 generator (P. Cawley). The block's first part is folded in vector registers,
 //! while the processor's `crc32` instruction, with a latency of three, takes three more parts. So both kinds of units
 //! are busy. Constants are x^n modulo the polynomial, computed at compile time.
 //!
@@ -24,6 +28,11 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
         // SAFETY: the processor has what it needs.
         return unsafe { x86::block(block) };
     }
+    #[cfg(target_arch = "aarch64")]
+    if let (true, Ok(block)) = (*arm::IS_BEST, bytes.try_into()) {
+        // SAFETY: the processor has what it needs.
+        return unsafe { arm::block(block) };
+    }
     crc_fast::crc32_iscsi(bytes)
 }
 
@@ -40,9 +49,91 @@ pub fn copy_with_crc32c(from: &[Cell<u8>; BLOCK_BYTES], into: &mut [u8; BLOCK_BY
     crc32c(into)
 }
 
+/// x^n modulo the polynomial. Bit 31 is x^0.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+const fn power(n: usize) -> u32 {
+    let (mut value, mut left) = (0x8000_0000_u32, n);
+    while left > 0 {
+        value = if value & 1 == 1 { (value >> 1) ^ 0x82f6_3b78 } else { value >> 1 };
+        left -= 1;
+    }
+    value
+}
+
+#[cfg(target_arch = "aarch64")]
+mod arm {
+    use super::{BLOCK_BYTES, power};
+    use std::arch::aarch64::*;
+    use std::arch::is_aarch64_feature_detected;
+    use std::sync::LazyLock;
+
+    /// The library needs carry-less products, which are part of the extension for AES.
+    pub(super) static IS_BEST: LazyLock<bool> =
+        LazyLock::new(|| is_aarch64_feature_detected!("crc") && !is_aarch64_feature_detected!("aes"));
+
+    /// Words of each of three streams; the block's last two words follow them.
+    const WORDS: usize = 170;
+    const STREAM: usize = WORDS * size_of::<u64>();
+    const _: () = assert!(3 * STREAM + 2 * size_of::<u64>() == BLOCK_BYTES);
+
+    /// By number and value of a CRC's nibble: what it becomes when a stream of zeros follows.
+    static SHIFTED: [[u32; 16]; 8] = {
+        let mut table = [[0; 16]; 8];
+        let mut bit = 0;
+        while bit < 32 {
+            // Bit 31 is x^0.
+            let (shifted, nibble) = (power(STREAM * 8 + 31 - bit), &mut table[bit / 4]);
+            let mut value = 0;
+            while value < 16 {
+                if value >> (bit % 4) & 1 == 1 {
+                    nibble[value] ^= shifted;
+                }
+                value += 1;
+            }
+            bit += 1;
+        }
+        table
+    };
+
+    /// The CRC after a stream of zeros.
+    fn after_stream(crc: u32) -> u32 {
+        SHIFTED.iter().enumerate().fold(0, |sum, (number, nibble)| sum ^ nibble[(crc >> (number * 4) & 0xf) as usize])
+    }
+
+    #[target_feature(enable = "crc")]
+    pub(super) fn block(block: &[u8; BLOCK_BYTES]) -> u32 {
+        let (words, _) = block.as_chunks::<{ size_of::<u64>() }>();
+        let word = |at: usize| u64::from_le_bytes(words[at]);
+        let [mut a, mut b, mut c] = [!0, 0, 0];
+        for at in 0..WORDS {
+            a = __crc32cd(a, word(at));
+            b = __crc32cd(b, word(WORDS + at));
+            c = __crc32cd(c, word(2 * WORDS + at));
+        }
+        let streams = after_stream(after_stream(a) ^ b) ^ c;
+        !words[3 * WORDS..].iter().fold(streams, |crc, word| __crc32cd(crc, u64::from_le_bytes(*word)))
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_block_in_three_streams_has_the_crc_of_the_library() {
+            assert!(is_aarch64_feature_detected!("crc"), "emulated processors have the extension");
+            for seed in 0..64_usize {
+                let bytes: [u8; BLOCK_BYTES] =
+                    std::array::from_fn(|at| (at * at * (seed + 1) + seed * 7 + at / 251) as u8);
+                // SAFETY: checked above.
+                assert_eq!(unsafe { block(&bytes) }, crc_fast::crc32_iscsi(&bytes), "{seed}");
+            }
+        }
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::BLOCK_BYTES;
+    use super::{BLOCK_BYTES, power};
     use std::arch::x86_64::*;
     use std::sync::LazyLock;
 
@@ -70,24 +161,14 @@ mod x86 {
     const STEPS: usize = HEAD / (FOLDED * REGISTER);
     const _: () = assert!((STEPS - 1) * WORDS_BESIDE < WORDS);
 
-    /// x^n modulo the polynomial. Bit 31 is x^0.
-    const fn power(n: usize) -> i64 {
-        let (mut value, mut left) = (0x8000_0000_u32, n);
-        while left > 0 {
-            value = if value & 1 == 1 { (value >> 1) ^ 0x82f6_3b78 } else { value >> 1 };
-            left -= 1;
-        }
-        value as i64
-    }
-
     /// Factors that shift a register's 16-byte lanes by `bytes`, for their first and second half.
     pub(super) const fn fold_by(bytes: usize) -> [i64; 2] {
-        [power(bytes * 8 + 31), power(bytes * 8 - 33)]
+        [power(bytes * 8 + 31) as i64, power(bytes * 8 - 33) as i64]
     }
 
     /// The factor that shifts a CRC by `bytes`.
     const fn shift_by(bytes: usize) -> i64 {
-        power(bytes * 8 - 33)
+        power(bytes * 8 - 33) as i64
     }
 
     #[target_feature(enable = "avx2,vpclmulqdq")]

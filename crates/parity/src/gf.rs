@@ -41,7 +41,7 @@ pub fn pow2(exponent: u8) -> u8 {
 
 /// Products of each element with the sixteen low and the sixteen high nibbles: `c * x == NIBBLES[c][0][x & 15] ^
 /// NIBBLES[c][1][x >> 4]`. The tables for byte shuffles.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) static NIBBLES: [[[u8; 16]; 2]; 256] = nibble_products();
 
 /// Multiplication by each element as an 8x8 bit matrix, in the format of the `gf2p8affineqb` instruction: byte 7-i is
@@ -68,8 +68,8 @@ const fn double(a: u8) -> u8 {
 }
 
 /// The product by shift and add, for the tables below, before the logarithms exist.
-#[cfg(target_arch = "x86_64")]
-const fn slow_mul(a: u8, b: u8) -> u8 {
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) const fn slow_mul(a: u8, b: u8) -> u8 {
     let (mut product, mut bit) = (0, 8);
     while bit > 0 {
         bit -= 1;
@@ -99,7 +99,7 @@ const fn logarithms() -> [u8; 256] {
     table
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const fn nibble_products() -> [[[u8; 16]; 2]; 256] {
     let mut table = [[[0; 16]; 2]; 256];
     let mut at = 0;

@@ -6,11 +6,19 @@
 //! The `-stream` kernels store without the cache. They win for large, cold blocks whose results are not read soon, and
 //! cost up to three quarters of the speed for hot blocks. So they must be selected by name (figures in docs/decisions/0203).
 
+#[cfg(target_arch = "aarch64")]
+use std::arch::is_aarch64_feature_detected as is_detected;
+#[cfg(target_arch = "x86_64")]
+use std::arch::is_x86_feature_detected as is_detected;
 use std::fmt;
 use std::sync::LazyLock;
 
 use crate::isa;
-use crate::routines::{Start, Term, combine_by_bits, combine_by_products, pq, xor};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use crate::routines::combine_by_products;
+#[cfg(target_arch = "aarch64")]
+use crate::routines::pq_by_fours;
+use crate::routines::{Start, Term, combine_by_bits, pq, xor};
 
 /// Parity arithmetic on blocks with one instruction set.
 ///
@@ -38,10 +46,10 @@ struct Routines {
 
 type CombineRoutine<C, const T: usize> = unsafe fn([&mut [u8]; T], &[Term<'_, C>], Start);
 
-/// An entry of the table: name, register, registers in a span, the routine that combines, and the processor features,
-/// which are both enabled and detected.
+/// An entry of the table: name, register, registers in a span of one combination and in one of two at once, the routines
+/// for P+Q and for combinations, and the processor features, which are both enabled and detected.
 macro_rules! kernel {
-    ($name:literal, $register:ty, $span:literal, $combine:ident, [$($feature:tt),*]) => {{
+    ($name:literal, $register:ty, [$span:literal, $span_of_two:literal], $pq:ident, $combine:ident, [$($feature:tt),*]) => {{
         $(#[target_feature(enable = $feature)])*
         unsafe fn xor_with(target: &mut [u8], sources: &[&[u8]], start: Start) {
             // SAFETY: the features are on; the lengths are the caller's promise.
@@ -51,7 +59,7 @@ macro_rules! kernel {
         $(#[target_feature(enable = $feature)])*
         unsafe fn pq_with(p: &mut [u8], q: &mut [u8], data: &[&[u8]]) {
             // SAFETY: as above.
-            unsafe { pq::<$register, $span>(p, q, data) }
+            unsafe { $pq::<$register, $span>(p, q, data) }
         }
 
         $(#[target_feature(enable = $feature)])*
@@ -63,11 +71,11 @@ macro_rules! kernel {
         $(#[target_feature(enable = $feature)])*
         unsafe fn combine_two_with(targets: [&mut [u8]; 2], terms: &[Term<'_, [u8; 2]>], start: Start) {
             // SAFETY: as above.
-            unsafe { $combine::<$register, [u8; 2], $span, 2>(targets, terms, start) }
+            unsafe { $combine::<$register, [u8; 2], $span_of_two, 2>(targets, terms, start) }
         }
 
         static IS_SUPPORTED: LazyLock<bool> =
-            LazyLock::new(|| true $(&& std::is_x86_feature_detected!($feature))*);
+            LazyLock::new(|| true $(&& is_detected!($feature))*);
 
         Kernel {
             name: $name,
@@ -85,27 +93,32 @@ macro_rules! kernel {
 /// Best first: the default is the first supported one.
 static KERNELS: &[Kernel] = &[
     #[cfg(target_arch = "x86_64")]
-    kernel!("gfni-avx512", isa::gfni::Affine64, 4, combine_by_products, ["avx512f", "avx512bw", "gfni"]),
+    kernel!("gfni-avx512", isa::gfni::Affine64, [4, 4], pq, combine_by_products, ["avx512f", "avx512bw", "gfni"]),
     #[cfg(target_arch = "x86_64")]
-    kernel!("avx512", isa::avx512::Bytes64, 4, combine_by_products, ["avx512f", "avx512bw"]),
+    kernel!("avx512", isa::avx512::Bytes64, [4, 4], pq, combine_by_products, ["avx512f", "avx512bw"]),
     #[cfg(target_arch = "x86_64")]
-    kernel!("gfni-avx2", isa::gfni::Affine32, 4, combine_by_products, ["avx2", "gfni"]),
+    kernel!("gfni-avx2", isa::gfni::Affine32, [4, 4], pq, combine_by_products, ["avx2", "gfni"]),
     #[cfg(target_arch = "x86_64")]
-    kernel!("avx2", isa::avx2::Bytes32, 4, combine_by_products, ["avx2"]),
+    kernel!("avx2", isa::avx2::Bytes32, [4, 4], pq, combine_by_products, ["avx2"]),
     #[cfg(target_arch = "x86_64")]
-    kernel!("ssse3", isa::ssse3::Bytes16, 4, combine_by_products, ["ssse3"]),
-    kernel!("portable", isa::portable::Words, 4, combine_by_bits, []),
+    kernel!("ssse3", isa::ssse3::Bytes16, [4, 4], pq, combine_by_products, ["ssse3"]),
+    #[cfg(target_arch = "aarch64")]
+    kernel!("neon-sha3", isa::neon::WithSha3, [8, 4], pq_by_fours, combine_by_products, ["neon", "sha3"]),
+    #[cfg(target_arch = "aarch64")]
+    kernel!("neon", isa::neon::Bytes16, [8, 4], pq_by_fours, combine_by_products, ["neon"]),
+    kernel!("portable", isa::portable::Words, [4, 4], pq, combine_by_bits, []),
     // Never the default; see the module.
     #[cfg(target_arch = "x86_64")]
     kernel!(
         "gfni-avx512-stream",
         isa::streaming::Streaming<isa::gfni::Affine64>,
-        4,
+        [4, 4],
+        pq,
         combine_by_products,
         ["avx512f", "avx512bw", "gfni"]
     ),
     #[cfg(target_arch = "x86_64")]
-    kernel!("avx2-stream", isa::streaming::Streaming<isa::avx2::Bytes32>, 4, combine_by_products, ["avx2"]),
+    kernel!("avx2-stream", isa::streaming::Streaming<isa::avx2::Bytes32>, [4, 4], pq, combine_by_products, ["avx2"]),
 ];
 
 /// All compiled kernels, best first, including those that this processor does not support.

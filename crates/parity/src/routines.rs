@@ -9,7 +9,11 @@
 //! Invariant, checked by [`Kernel`](crate::Kernel): all blocks of a call have the same length. Nothing here checks it
 //! again.
 
-use crate::vector::{Access, Part, Scale, Vector, Whole};
+#[cfg(target_arch = "aarch64")]
+use crate::vector::Fours;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use crate::vector::Scale;
+use crate::vector::{Access, Part, Vector, Whole};
 
 /// How the result relates to the target's previous contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,6 +206,53 @@ impl<V: Vector> Operation<V> for Syndrome<'_> {
     }
 }
 
+/// P and Q like [`Syndrome`], by four blocks at a time: for instruction sets with many registers.
+#[cfg(target_arch = "aarch64")]
+struct SyndromeByFours<'a>(Syndrome<'a>);
+
+#[cfg(target_arch = "aarch64")]
+impl<V: Fours> Operation<V> for SyndromeByFours<'_> {
+    #[inline(always)]
+    unsafe fn span<A: Access, const K: usize>(&self, at: usize, access: A) {
+        let Syndrome { p: p_target, q: q_target, data } = self.0;
+        // SAFETY: the span lies within both targets and all data.
+        unsafe {
+            let (mut p, mut q) = ([V::zero(); K], [V::zero(); K]);
+            let (few, fours) = data.as_rchunks::<4>();
+            if let Some((last, fours)) = fours.split_last() {
+                let [a, b, c, d] = last;
+                let d: [V; K] = load(d.as_ptr(), at, access);
+                let c: [V; K] = load(c.as_ptr(), at, access);
+                let b: [V; K] = load(b.as_ptr(), at, access);
+                let a: [V; K] = load(a.as_ptr(), at, access);
+                for i in 0..K {
+                    p[i] = d[i].xor(c[i]).xor3(b[i], a[i]);
+                    q[i] = V::begin4([d[i], c[i], b[i], a[i]]);
+                }
+                for [a, b, c, d] in fours.iter().rev() {
+                    let d: [V; K] = load(d.as_ptr(), at, access);
+                    let c: [V; K] = load(c.as_ptr(), at, access);
+                    let b: [V; K] = load(b.as_ptr(), at, access);
+                    let a: [V; K] = load(a.as_ptr(), at, access);
+                    for i in 0..K {
+                        p[i] = p[i].xor3(d[i], c[i]).xor3(b[i], a[i]);
+                        q[i] = q[i].horner4([d[i], c[i], b[i], a[i]]);
+                    }
+                }
+            }
+            for block in few.iter().rev() {
+                let block: [V; K] = load(block.as_ptr(), at, access);
+                for i in 0..K {
+                    p[i] = p[i].xor(block[i]);
+                    q[i] = q[i].horner(block[i]);
+                }
+            }
+            store(p, p_target, at, access);
+            store(q, q_target, at, access);
+        }
+    }
+}
+
 /// Sums of sources with arbitrary coefficients, for `T` targets at once.
 struct Combination<'a, C, const T: usize> {
     targets: [Target; T],
@@ -210,8 +261,10 @@ struct Combination<'a, C, const T: usize> {
 }
 
 /// A combination by products of each source and each of its coefficients.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 struct ByProducts<'a, C, const T: usize>(Combination<'a, C, T>);
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl<V: Scale, C: Coefficients<T>, const T: usize> Operation<V> for ByProducts<'_, C, T> {
     #[inline(always)]
     unsafe fn span<A: Access, const K: usize>(&self, at: usize, access: A) {
@@ -227,7 +280,7 @@ impl<V: Scale, C: Coefficients<T>, const T: usize> Operation<V> for ByProducts<'
                 for (sum, coefficient) in sums.iter_mut().zip(coefficients.each()) {
                     let factor = V::factor(coefficient);
                     for i in 0..K {
-                        sum[i] = sum[i].xor(source[i].mul(factor));
+                        sum[i] = sum[i].add_product(source[i], factor);
                     }
                 }
             }
@@ -291,10 +344,23 @@ pub(crate) unsafe fn pq<V: Vector, const K: usize>(p: &mut [u8], q: &mut [u8], d
     unsafe { sweep::<V, K>(bytes, Syndrome { p, q, data }) }
 }
 
+/// Does the same as [`pq`].
+///
+/// # Safety
+/// The same as for [`pq`].
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+pub(crate) unsafe fn pq_by_fours<V: Fours, const K: usize>(p: &mut [u8], q: &mut [u8], data: &[&[u8]]) {
+    let (bytes, p, q) = (p.len(), p.as_mut_ptr(), q.as_mut_ptr());
+    // SAFETY: the caller's promise.
+    unsafe { sweep::<V, K>(bytes, SyndromeByFours(Syndrome { p, q, data })) }
+}
+
 /// Sets each target to the sum of the sources times its coefficients, or adds it.
 ///
 /// # Safety
 /// The processor has V's instruction set; all blocks have the same length.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 pub(crate) unsafe fn combine_by_products<V: Scale, C: Coefficients<T>, const K: usize, const T: usize>(
     targets: [&mut [u8]; T],

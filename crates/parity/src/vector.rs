@@ -72,7 +72,18 @@ pub(crate) trait Vector: Copy {
     }
 }
 
+/// A register with a fast way of four steps of Horner's rule, for which [`Vector::pivot`] is zero.
+#[cfg(target_arch = "aarch64")]
+pub(crate) trait Fours: Vector {
+    /// Four steps from zero, `8 * a + 4 * b + 2 * c + d`.
+    fn begin4(four: [Self; 4]) -> Self;
+
+    /// Four steps, `16 * self + 8 * a + 4 * b + 2 * c + d`.
+    fn horner4(self, four: [Self; 4]) -> Self;
+}
+
 /// A register with a fast product with any constant.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) trait Scale: Vector {
     /// A constant in its fastest form.
     type Factor: Copy;
@@ -85,6 +96,12 @@ pub(crate) trait Scale: Vector {
 
     /// Each byte times the factor.
     fn mul(self, factor: Self::Factor) -> Self;
+
+    /// The sum of this and `source` times the factor.
+    #[inline(always)]
+    fn add_product(self, source: Self, factor: Self::Factor) -> Self {
+        self.xor(source.mul(factor))
+    }
 }
 
 /// How a register is loaded and stored.

@@ -55,13 +55,7 @@ impl Foreign {
                     .all(|other| one.superblock.role(other.superblock.device_number) == DeviceRole::Active(other.slot))
         };
         let missing = |slot: Slot| held.iter().all(|one| one.slot != slot);
-        let is_enough = match Geometry::new(&first.shape(&[])).ok()? {
-            Geometry::Mapping(mapping) => mapping.survives(&missing),
-            Geometry::Parity(parity) => {
-                parity.survives((0..parity.slots()).filter(|&slot| missing(Slot(slot))).count() as u16)
-            }
-        };
-        if !is_enough || !held.iter().all(agrees) {
+        if !Geometry::new(&first.shape(&[])).ok()?.survives(&missing) || !held.iter().all(agrees) {
             return None;
         }
         let bits = bits_of(&held[0])?;

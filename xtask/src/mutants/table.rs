@@ -368,6 +368,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("no_space::no_member_is_failed_for_lack_of_space_and_answered_writes_read_back_without_any_one"),
     },
     Mutant {
+        name: "silent-for-good",
+        broken: "a member that timed out once is not asked again where nothing is repaired",
+        by: Test("healing::a_member_that_hung_once_is_read_again_also_where_nothing_is_repaired"),
+    },
+    Mutant {
         name: "superblock-room-is-a-failure",
         broken: "a member leaves because it has no room for its superblock",
         by: Test("no_space::no_member_is_failed_for_lack_of_space_for_its_superblock"),

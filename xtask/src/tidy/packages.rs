@@ -14,18 +14,30 @@ use crate::root;
 use super::Violation;
 
 /// The packages that each package may depend on: `parity, format <- engine <- io, world; io <- export; world <- lab, sim;
-/// io, lab, export <- mdspace`. Dependencies of tests are free. `export` serves its clients on the executor of `io`.
+/// format <- disk; disk, io, lab, export <- mdspace`. Dependencies of tests are free. `export` serves its clients on the executor of `io`.
 /// Nothing may depend on `sim`, so it never ships.
 const ARROWS: &[(&str, &[&str])] = &[
     ("mdspace-parity", &[]),
     ("mdspace-format", &[]),
+    ("mdspace-disk", &["mdspace-format"]),
     ("mdspace-engine", &["mdspace-parity", "mdspace-format"]),
     ("mdspace-io", &["mdspace-parity", "mdspace-format", "mdspace-engine"]),
     ("mdspace-world", &["mdspace-engine"]),
     ("mdspace-lab", &["mdspace-parity", "mdspace-format", "mdspace-engine", "mdspace-world"]),
     ("mdspace-sim", &["mdspace-parity", "mdspace-format", "mdspace-engine", "mdspace-world"]),
     ("mdspace-export", &["mdspace-parity", "mdspace-format", "mdspace-engine", "mdspace-io"]),
-    ("mdspace", &["mdspace-parity", "mdspace-format", "mdspace-engine", "mdspace-io", "mdspace-lab", "mdspace-export"]),
+    (
+        "mdspace",
+        &[
+            "mdspace-parity",
+            "mdspace-format",
+            "mdspace-disk",
+            "mdspace-engine",
+            "mdspace-io",
+            "mdspace-lab",
+            "mdspace-export",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

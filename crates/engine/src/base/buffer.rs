@@ -23,6 +23,10 @@ use std::rc::Rc;
 /// Alignment of every allocation: the most that O_DIRECT requires.
 pub const ALIGNMENT: usize = 4096;
 
+/// Alignment of an arena: the largest page of a system, as the kernel pins and
+/// joins whole pages.
+const ARENA_ALIGNMENT: usize = 64 << 10;
+
 /// Allocates buffers; cheap to clone, and bound to one thread.
 #[derive(Clone)]
 pub struct Pool(Rc<Arena>);
@@ -59,7 +63,12 @@ impl Pool {
     /// cost nothing until they are used.
     pub fn new(bytes: usize) -> Self {
         let bytes = bytes.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
-        Self(Rc::new(Arena { memory: Zeroed::new(bytes), bytes, fresh: Cell::new(0), free: RefCell::default() }))
+        Self(Rc::new(Arena {
+            memory: Zeroed::new(bytes, ARENA_ALIGNMENT),
+            bytes,
+            fresh: Cell::new(0),
+            free: RefCell::default(),
+        }))
     }
 
     /// An initialized buffer of exactly `bytes`, with unspecified contents,
@@ -78,7 +87,7 @@ impl Pool {
             (self.0.bytes - fresh >= size).then(|| self.0.fresh.replace(fresh + size))
         });
         let Some(offset) = offset else {
-            let memory = Zeroed::new(size);
+            let memory = Zeroed::new(size, ALIGNMENT);
             let (base, origin) = (memory.base(), Origin::Heap { _memory: memory });
             return Rc::new(Allocation { base, origin, pool: self.0.clone() });
         };
@@ -126,26 +135,27 @@ fn size_class(bytes: usize) -> (usize, usize) {
     (8 + (octave - 1) * 4 + (quarters - 5), quarters * step * ALIGNMENT)
 }
 
-/// Zeroed memory, aligned to [`ALIGNMENT`]. The allocator gets a request for less alignment
-/// and one more unit. Only then does it take large memory untouched from the system;
+/// Zeroed memory. The allocator gets a request for less alignment and one more unit
+/// of it. Only then does it take large memory untouched from the system;
 /// it clears over-aligned memory by writing.
 struct Zeroed {
     raw: NonNull<u8>,
     layout: Layout,
+    alignment: usize,
 }
 
 impl Zeroed {
-    fn new(bytes: usize) -> Self {
-        let layout = Layout::from_size_align(bytes + ALIGNMENT, 8).expect("the size fits an address space");
+    fn new(bytes: usize, alignment: usize) -> Self {
+        let layout = Layout::from_size_align(bytes + alignment, 8).expect("the size fits an address space");
         // SAFETY: the layout's size is not zero.
         let raw = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
-        Self { raw, layout }
+        Self { raw, layout, alignment }
     }
 
     /// The first aligned address; the requested size fits behind it.
     fn base(&self) -> NonNull<u8> {
-        // SAFETY: the offset is less than the ALIGNMENT extra bytes that were allocated.
-        unsafe { self.raw.add(self.raw.align_offset(ALIGNMENT)) }
+        // SAFETY: the offset is less than the extra bytes that were allocated.
+        unsafe { self.raw.add(self.raw.align_offset(self.alignment)) }
     }
 }
 

@@ -7,7 +7,7 @@
 //! never taken. And where the level keeps copies, no member is taken that the array can do without: its old
 //! copies would stand beside current ones.
 //!
-//! It is pure, and never reads or writes a member. [`crate::metadata::superblocks`] writes the superblocks as
+//! It is pure, and never reads or writes a member. [`crate::metadata::Metadata`] writes the superblocks as
 //! soon as the array is used.
 
 use crate::control::difference::difference;

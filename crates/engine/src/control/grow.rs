@@ -71,7 +71,8 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// [`crate::Array::end_growth`].
     pub(crate) async fn end_growth(&self) -> Result<bool, ArrayError> {
-        let guard = self.metadata.lock().await;
+        let Some(entered) = self.metadata.enter_background() else { return Ok(false) };
+        let guard = entered.lock().await;
         let is_uneven = !self.core.info.read_only && self.metadata.record().lagging.is_some();
         if is_uneven {
             self.metadata.publish(&guard).await?;

@@ -11,6 +11,7 @@ use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use crate::seam::observe::Observer;
 use crate::seam::report::ChangeKind;
+use format::units::ComponentByte;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -53,8 +54,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// Probes members that gave a check no answer, until they answer or are ejected for another reason. A
-    /// check itself ejects no member. Runs until the array is stopped.
+    /// Probes silent members that read repair does not read again, until they answer or are ejected for another
+    /// reason. Those gave a check no answer, which ejects no member, or belong to an array that repairs nothing: one
+    /// without redundancy, or a read-only one. Runs until the array is stopped.
     pub(crate) async fn probe_silent_members(&self) {
         while !self.core.gate.is_closed() {
             let seen = self.core.context.unanswered.seen();
@@ -95,6 +97,10 @@ impl<M: Member, C: Clock> Control<M, C> {
                 tracing::warn!("{}: no answer in time", device.name);
                 if device.reach.fall_silent() {
                     self.core.note_change(&device, self.core.slot_of_device(&device), ChangeKind::Silent, None);
+                    if !self.repairs_reads() && !mutant!("silent-for-good") {
+                        device.faults.set_unanswered(ComponentByte(0));
+                        self.core.context.unanswered.raise();
+                    }
                 }
             }
         }

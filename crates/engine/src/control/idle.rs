@@ -9,7 +9,7 @@ use crate::control::state::Control;
 use crate::device::checksums::Closing;
 use crate::metadata::bitmap::clearing::WITHOUT_BITMAP;
 use crate::seam::clock::Clock;
-use crate::seam::error::{ArrayError, ArrayErrorKind};
+use crate::seam::error::has_failed;
 use crate::seam::member::Member;
 use std::time::Duration;
 
@@ -33,8 +33,6 @@ impl<M: Member, C: Clock> Control<M, C> {
                     && !self.core.gate.is_closed()
                     && !self.core.owes_any()
             };
-            let has_failed =
-                |result: Result<(), ArrayError>| result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
             if is_over || (was_dirty && is_idle() && has_failed(self.metadata.flush_and_mark_clean(is_idle).await)) {
                 return; // a failed array stays dirty
             }
@@ -50,8 +48,6 @@ impl<M: Member, C: Clock> Control<M, C> {
             let period = self.metadata.intent().map_or(WITHOUT_BITMAP, |intent| intent.period());
             let time = self.core.clock.sleep_until(self.core.clock.now() + period);
             // Where a member has no room, the bits and regions wait for the next period.
-            let has_failed =
-                |result: Result<(), ArrayError>| result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
             if self.core.gate.closes_before(time).await
                 || has_failed(self.close_checksums(Closing::Idle).await)
                 || has_failed(self.metadata.clear_idle_bits().await)

@@ -33,5 +33,7 @@ mod state;
 pub mod status;
 pub(crate) mod stop;
 pub(crate) mod sweep;
+pub mod update;
+pub mod wipe;
 
 pub(crate) use state::Control;

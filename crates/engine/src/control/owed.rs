@@ -7,6 +7,7 @@
 
 use crate::control::state::Control;
 use crate::seam::clock::Clock;
+use crate::seam::error::has_failed;
 use crate::seam::member::Member;
 use std::time::Duration;
 
@@ -33,8 +34,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
             let Some(_inside) = self.core.gate.enter_background() else { return };
             drop(self.metadata.retry_rounds().await); // without room still, or the array has failed
-            if self.data.write_owed().await.is_err() {
-                return; // the array takes no more changes
+            if has_failed(self.data.write_owed().await) {
+                return;
             }
         }
     }

@@ -26,7 +26,7 @@ use crate::control::state::Control;
 use crate::device::{Device, DeviceState, Reach};
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
-use crate::seam::error::ArrayError;
+use crate::seam::error::{ArrayError, has_failed};
 use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
@@ -50,13 +50,18 @@ enum RepairResult {
 impl<M: Member, C: Clock> Control<M, C> {
     /// Repairs what could not be read, until the array is stopped.
     pub(crate) async fn repair_reads(&self) {
-        while !self.core.gate.is_closed() && !self.core.info.read_only && self.core.is_redundant() {
+        while !self.core.gate.is_closed() && self.repairs_reads() {
             let seen = self.core.context.read_error_pending.seen();
-            if self.repair_noted().await.is_err() {
-                return; // the array takes no more changes
+            if has_failed(self.repair_noted().await) {
+                return;
             }
             self.core.context.read_error_pending.changed_since(seen).await;
         }
+    }
+
+    /// Whether ranges that could not be read are read again and rewritten.
+    pub(super) fn repairs_reads(&self) -> bool {
+        !self.core.info.read_only && self.core.is_redundant()
     }
 
     /// [`crate::Array::set_read_errors_max`].
@@ -87,14 +92,18 @@ impl<M: Member, C: Clock> Control<M, C> {
         if is_news() { self.metadata.publish(&change).await } else { Ok(()) }
     }
 
-    /// Takes a noted range from an active member.
+    /// Takes a noted range from an active member. A silent member comes last: each attempt takes the whole timeout.
     fn next_unread(&self) -> Option<(Slot, Rc<Device<M>>, Range<u64>)> {
         let slots = self.core.roster.slots.borrow();
-        slots.iter().zip(0..).find_map(|(device, slot)| {
-            let device = device.as_ref().filter(|device| device.is_active())?;
-            let range = device.faults.take_queued()?;
-            Some((Slot(slot), device.clone(), range))
-        })
+        let next = |is_silent: bool| {
+            slots.iter().zip(0..).find_map(|(device, slot)| {
+                let is_meant = |device: &&Rc<Device<M>>| device.is_active() && device.reach.is_silent() == is_silent;
+                let device = device.as_ref().filter(is_meant)?;
+                let range = device.faults.take_queued()?;
+                Some((Slot(slot), device.clone(), range))
+            })
+        };
+        next(false).or_else(|| next(true))
     }
 
     /// Repairs one noted range. True when a read error was corrected.

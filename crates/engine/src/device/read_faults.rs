@@ -1,5 +1,5 @@
 //! What reads of a member could not give: the ranges that wait for read repair, the errors that count against the
-//! member, and a check's read that got no answer.
+//! member, and a read without an answer that only a probe tries again.
 //!
 //! It repairs nothing and ejects nothing; that is control's ([`crate::control::read_repair`],
 //! [`crate::control::hung`]).
@@ -20,7 +20,7 @@ pub(crate) struct ReadFaults {
     /// Ranges whose read errors are counted.
     counted: Counted,
     errors: ReadErrors,
-    /// The first byte of a check's read that timed out here.
+    /// The first byte of a read that timed out here, and that read repair does not try again.
     unanswered: Cell<Option<ComponentByte>>,
 }
 
@@ -55,12 +55,12 @@ impl ReadFaults {
         self.errors.add(now)
     }
 
-    /// A check's read at `at`, or the probe after it, got no answer.
+    /// A read at `at` got no answer, or the probe after it, and read repair does not try it again.
     pub(crate) fn set_unanswered(&self, at: ComponentByte) {
         self.unanswered.set(Some(at));
     }
 
-    /// Takes the position of a check's read that got no answer.
+    /// Takes the position of a read that got no answer.
     pub(crate) fn take_unanswered(&self) -> Option<ComponentByte> {
         self.unanswered.take()
     }

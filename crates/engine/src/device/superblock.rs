@@ -2,7 +2,7 @@
 //!
 //! Whether the member's own superblock is *stale* follows from the two. It is stale if it does not say yet that the
 //! member has a slot, or that it is in sync. The order of a round of superblocks depends on that
-//! ([`crate::metadata::superblocks`]).
+//! ([`crate::metadata::Metadata::publish`]).
 //!
 //! What the superblock should say is the device's state. What it says is [`Claim`], which only assembly and a written
 //! superblock change. Two reasons do not show in the state, and are set: see [`Outdated`].
@@ -98,7 +98,9 @@ impl DeviceSuperblock {
     }
 
     /// The blocks of `superblock` to write, in whole units; from now on it is the one to change.
-    pub(super) fn image(&self, superblock: Superblock, unit: usize, pool: &Pool) -> Block {
+    pub(super) fn image(&self, mut superblock: Superblock, unit: usize, pool: &Pool) -> Block {
+        // Read repair counts without the metadata lock, also since `superblock` was made.
+        superblock.corrected_reads = self.wanted.borrow().corrected_reads;
         let encoded = superblock.encode();
         let block = {
             let mut area = self.area.borrow_mut();

@@ -210,6 +210,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             record.rounds_pending = record.rounds_pending.max(1);
         }
         while self.record().rounds_pending > 0 {
+            self.core.check_not_failed()?;
             self.take_out_all(guard, self.core.failed_successors(guard))?;
             let failures = self.write_round(guard).await?;
             if failures.is_empty() {
@@ -433,7 +434,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// [`crate::Array::remove`].
     pub(crate) async fn remove(&self, member: &str) -> Result<(), Refusal> {
         let device = self.core.find(member)?;
-        let guard = self.lock().await;
+        let entered = self.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let guard = entered.lock().await;
         if device.is_active() {
             return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));
         }

@@ -149,3 +149,8 @@ impl fmt::Display for ArrayError {
 }
 
 impl std::error::Error for ArrayError {}
+/// Whether the array takes no more changes, by the result of background work. A lack of room passes, and such work is
+/// tried again.
+pub(crate) fn has_failed<T>(result: Result<T, ArrayError>) -> bool {
+    result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace)
+}

@@ -11,6 +11,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::net::UnixStream;
 
 /// Maximum length of an answer, in bytes.
@@ -35,6 +36,14 @@ pub enum ClientError {
         /// What was wrong with the answer.
         what: String,
     },
+    /// The server did not answer in time.
+    #[error("{path}: no answer within {} seconds", .timeout.as_secs_f64())]
+    Silent {
+        /// The socket.
+        path: PathBuf,
+        /// How long the client has waited.
+        timeout: Duration,
+    },
     /// The server refused the request, or could not carry it out.
     #[error("{0}")]
     Api(ApiError),
@@ -45,6 +54,8 @@ pub enum ClientError {
 pub struct Client {
     path: PathBuf,
     runtime: tokio::runtime::Runtime,
+    /// The longest time for one request; `None` for no limit.
+    timeout: Option<Duration>,
 }
 
 impl Client {
@@ -56,7 +67,13 @@ impl Client {
         let refused = |source| ClientError::Connect { path: path.into(), source };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(refused)?;
         runtime.block_on(UnixStream::connect(path)).map_err(refused)?;
-        Ok(Self { path: path.into(), runtime })
+        Ok(Self { path: path.into(), runtime, timeout: None })
+    }
+
+    /// The same client, whose requests fail with [`ClientError::Silent`] after `timeout`.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
     }
 
     /// Sends a GET request, and returns the JSON body of the answer.
@@ -76,7 +93,12 @@ impl Client {
     }
 
     fn ask(&self, method: Method, route: &str, body: Bytes) -> Result<Value, ClientError> {
-        let (status, answer) = self.runtime.block_on(self.exchange(method, route, body))?;
+        let exchange = self.exchange(method, route, body);
+        let (status, answer) = self.runtime.block_on(async {
+            let Some(timeout) = self.timeout else { return exchange.await };
+            let silent = |_| ClientError::Silent { path: self.path.clone(), timeout };
+            tokio::time::timeout(timeout, exchange).await.map_err(silent)?
+        })?;
         let unusable = |error| self.broken(format!("status {status}, and not JSON: {error}"));
         if status.is_success() {
             return serde_json::from_slice(&answer).map_err(unusable);

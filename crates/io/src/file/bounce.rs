@@ -49,45 +49,48 @@ impl FileMember {
 #[cfg(test)]
 mod tests {
     use crate::file::FileMember;
-    use crate::{Executor, OpenOptions, Options, create_sparse};
+    use crate::{Backend, Choice, Executor, OpenOptions, Options, create_sparse};
     use engine::{Block, Buffer, Member, Pool};
     use format::units::MemberByte;
 
     #[test]
     fn a_direct_transfer_of_any_shape_of_memory_goes_well() {
-        let pool = Pool::new(1 << 20);
-        let executor = Executor::new(&Options::new(pool.clone())).expect("io_uring");
-        let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
-        let path = directory.path().join("member");
-        create_sparse(&path, 1 << 20).expect("created");
-        let member = FileMember::open(&path, &OpenOptions::default()).expect("opened");
-        let bytes: Vec<u8> = (0..8192_u32).map(|at| (at % 251) as u8).collect();
-        executor.block_on(async {
-            // Buffers that start and end anywhere, 8192 bytes together.
-            let cuts = [0, 13, 700, 4096, 8192];
-            let shifted = |range: &[usize]| {
-                let mut with_head = vec![0; 7];
-                with_head.extend(&bytes[range[0]..range[1]]);
-                pool.copy_of(&with_head).slice(7..with_head.len())
-            };
-            let parts: Vec<Block> = cuts.windows(2).map(shifted).collect();
-            member.write_vectored(MemberByte(4096), parts).await.expect("the member is well");
-            member.write(MemberByte(16384), shifted(&[0, 8192])).await.expect("the member is well");
-            let into: Vec<Buffer> = cuts.windows(2).map(|cut| pool.take(cut[1] - cut[0])).collect();
-            for at in [4096, 16384] {
-                let (result, read) =
-                    member.read_vectored(MemberByte(at), into.iter().map(|b| pool.take(b.len())).collect()).await;
-                result.expect("the member is well");
-                let read: Vec<u8> = read.iter().flat_map(|part| part.iter().copied()).collect();
-                assert!(read == bytes, "at {at}");
-                let mut buffer = pool.take(8192 + 512);
-                let _head = buffer.split_to(9);
-                let tail = buffer.split_to(8192);
-                let (result, read) = member.read(MemberByte(at), tail).await;
-                result.expect("the member is well");
-                assert!(read[..] == bytes[..], "at {at}");
-            }
-        });
-        assert!(member.is_direct(), "without O_DIRECT the test shows nothing");
+        for backend in Backend::ALL {
+            let pool = Pool::new(1 << 20);
+            let executor = Executor::new(&Options { backend: Choice::Only(backend), ..Options::new(pool.clone()) })
+                .expect("an executor");
+            let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
+            let path = directory.path().join("member");
+            create_sparse(&path, 1 << 20).expect("created");
+            let member = FileMember::open(&path, &OpenOptions::default()).expect("opened");
+            let bytes: Vec<u8> = (0..8192_u32).map(|at| (at % 251) as u8).collect();
+            executor.block_on(async {
+                // Buffers that start and end anywhere, 8192 bytes together.
+                let cuts = [0, 13, 700, 4096, 8192];
+                let shifted = |range: &[usize]| {
+                    let mut with_head = vec![0; 7];
+                    with_head.extend(&bytes[range[0]..range[1]]);
+                    pool.copy_of(&with_head).slice(7..with_head.len())
+                };
+                let parts: Vec<Block> = cuts.windows(2).map(shifted).collect();
+                member.write_vectored(MemberByte(4096), parts).await.expect("the member is well");
+                member.write(MemberByte(16384), shifted(&[0, 8192])).await.expect("the member is well");
+                let into: Vec<Buffer> = cuts.windows(2).map(|cut| pool.take(cut[1] - cut[0])).collect();
+                for at in [4096, 16384] {
+                    let (result, read) =
+                        member.read_vectored(MemberByte(at), into.iter().map(|b| pool.take(b.len())).collect()).await;
+                    result.expect("the member is well");
+                    let read: Vec<u8> = read.iter().flat_map(|part| part.iter().copied()).collect();
+                    assert!(read == bytes, "at {at}");
+                    let mut buffer = pool.take(8192 + 512);
+                    let _head = buffer.split_to(9);
+                    let tail = buffer.split_to(8192);
+                    let (result, read) = member.read(MemberByte(at), tail).await;
+                    result.expect("the member is well");
+                    assert!(read[..] == bytes[..], "at {at}");
+                }
+            });
+            assert!(member.is_direct(), "without O_DIRECT the test shows nothing");
+        }
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn lock(path: &Path, fd: &OwnedFd, lock: Lock) -> Result<(), OpenErro
     };
     // Readers take a byte-range lock too, because a program that writes to part of the file through a device has one.
     let is_free = match lock {
-        Lock::Exclusive => has_locked_ranges(fd).map(|others| !others),
+        Lock::Exclusive => has_locked_ranges(fd, whole(Lock::Exclusive)).map(|others| !others),
         _ => set_range(fd, &BEHIND_QEMU, lock),
     };
     if !is_free.map_err(|source| OpenError::system(path, "lock", source))? {
@@ -44,6 +44,24 @@ pub(super) fn lock(path: &Path, fd: &OwnedFd, lock: Lock) -> Result<(), OpenErro
 
 /// Bytes that every device's range of the file overlaps, and qemu's locks (bytes 100 to 203) do not.
 const BEHIND_QEMU: Range<u64> = 512..u64::MAX;
+
+/// The bytes of qemu's locks.
+const QEMU: Range<u64> = 100..204;
+
+/// Locks a part of a file, which is a member. Other parts may be locked by others, but not the whole file.
+pub(super) fn lock_part(path: &Path, fd: &OwnedFd, range: Range<u64>, lock: Lock) -> Result<(), OpenError> {
+    match lock {
+        Lock::None => return Ok(()),
+        Lock::Shared => {}
+        Lock::Exclusive => {
+            let of_qemu = has_locked_ranges(fd, span(&QEMU, Lock::Exclusive));
+            if of_qemu.map_err(|source| OpenError::system(path, "lock", source))? && range.start >= QEMU.end {
+                return Err(OpenError::Locked { path: path.to_owned(), holder: holder(fd) });
+            }
+        }
+    }
+    lock_range(path, fd, range, lock)
+}
 
 /// Locks the range of a file that a device stands on. Another device may lock another range of it, but no program may
 /// lock all of it.
@@ -79,30 +97,44 @@ fn flock(path: &Path, fd: &OwnedFd, operation: FlockOperation) -> Result<(), Ope
     }
 }
 
-/// Whether another open file holds a byte-range lock, as qemu does for an image in use.
-fn has_locked_ranges(fd: &OwnedFd) -> std::io::Result<bool> {
-    let mut range = whole(Lock::Exclusive);
+/// Whether another open file holds a byte-range lock in `range`, as qemu does for an image in use.
+fn has_locked_ranges(fd: &OwnedFd, mut range: libc::flock) -> std::io::Result<bool> {
     // SAFETY: the descriptor is open, and the call gets a pointer to a flock of ours that is valid while it runs.
     match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) } {
         0 => Ok(range.l_type != libc::F_UNLCK as libc::c_short),
-        _ => Err(std::io::Error::last_os_error()),
+        _ => missing_means(false),
+    }
+}
+
+/// The result of a call for byte-range locks that failed: `otherwise` where the kernel has no such locks of open files
+/// (before Linux 3.15), which then no other program has either.
+fn missing_means(otherwise: bool) -> std::io::Result<bool> {
+    match std::io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::EINVAL) => Ok(otherwise),
+        error => Err(error),
     }
 }
 
 /// Locks a range for the open file. Returns false when another open file holds a part of it.
 fn set_range(fd: &OwnedFd, bytes: &Range<u64>, lock: Lock) -> std::io::Result<bool> {
-    let mut range = whole(lock);
-    // A range beyond the largest offset extends to the end of the file, written as length 0.
-    range.l_start = libc::off_t::try_from(bytes.start).unwrap_or(libc::off_t::MAX);
-    range.l_len = libc::off_t::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or(0);
+    let range = span(bytes, lock);
     // SAFETY: the descriptor is open, and the call gets a pointer to a flock of ours that is valid while it runs.
     match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } {
         0 => Ok(true),
         _ => match std::io::Error::last_os_error() {
             error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
-            error => Err(error),
+            _ => missing_means(true),
         },
     }
+}
+
+/// A byte-range lock of `bytes`.
+fn span(bytes: &Range<u64>, lock: Lock) -> libc::flock {
+    let mut range = whole(lock);
+    // A range beyond the largest offset extends to the end of the file, written as length 0.
+    range.l_start = libc::off_t::try_from(bytes.start).unwrap_or(libc::off_t::MAX);
+    range.l_len = libc::off_t::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or(0);
+    range
 }
 
 /// A byte-range lock of a whole file.

@@ -13,6 +13,7 @@ mod holes;
 mod lock;
 mod probe;
 mod state;
+mod status;
 
 use crate::descriptor::Descriptor;
 use crate::transfer;
@@ -45,12 +46,23 @@ pub struct OpenOptions {
     /// Treat a regular file as extended to the next multiple of this many bytes, a power of two. The missing part reads
     /// as zeros, and exists from the first write beyond the file's end. 0: the file's own length.
     pub whole_bytes: u64,
+    /// Only this range is the member. Other ranges may be in use as other members.
+    pub part: Option<Part>,
+}
+
+/// A range of a file or device: a partition of a disk, or of its image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Its first byte: a multiple of the device's logical block, and of 512.
+    pub at: u64,
+    /// Its length. A range that reaches past the end of the file or device ends there.
+    pub bytes: u64,
 }
 
 impl Default for OpenOptions {
     /// Writable, direct where possible, locked exclusively.
     fn default() -> Self {
-        Self { read_only: false, direct: Direct::Auto, lock: Lock::Exclusive, whole_bytes: 0 }
+        Self { read_only: false, direct: Direct::Auto, lock: Lock::Exclusive, whole_bytes: 0, part: None }
     }
 }
 
@@ -122,6 +134,13 @@ impl OpenError {
         matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
 
+    /// Whether its file system has no locks, as NFS without a lock service.
+    pub fn is_without_locks(&self) -> bool {
+        let missing =
+            |source: &io::Error| matches!(source.raw_os_error(), Some(libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP));
+        matches!(self, Self::System { action: "lock", source, .. } if missing(source))
+    }
+
     /// The reason, without the member's name.
     pub fn reason(&self) -> String {
         match self {
@@ -163,6 +182,8 @@ pub struct FileMember {
     is_direct: bool,
     /// The file's length at the open, if the file is treated as longer.
     short_end: Option<u64>,
+    /// Where the member begins in its file; `None` if it is the whole file, which may grow.
+    part_at: Option<u64>,
     state: FileState,
 }
 
@@ -206,6 +227,7 @@ impl OpenFile {
             is_block_device,
             is_direct: probed.is_direct,
             short_end: probed.short_end,
+            part_at: probed.part_at,
         }
     }
 }
@@ -251,7 +273,12 @@ impl FileMember {
 
     /// The minimum length of the file, in bytes.
     fn bytes_needed(&self) -> u64 {
-        self.short_end.unwrap_or(self.limits().bytes)
+        self.short_end.unwrap_or(self.in_file(self.limits().bytes))
+    }
+
+    /// The position in the file of the member's byte `at`.
+    fn in_file(&self, at: u64) -> u64 {
+        self.part_at.unwrap_or(0) + at
     }
 
     /// Checks that the file is not shorter than it was, and still has a name.
@@ -339,7 +366,8 @@ impl FileMember {
         for mode in modes {
             let is_last = modes.last() == Some(mode);
             let mode = (*mode | FallocateFlags::KEEP_SIZE).bits().cast_signed();
-            let (result, ()) = transfer::allocate(&self.descriptor, mode, request.at, request.bytes).await;
+            let (result, ()) =
+                transfer::allocate(&self.descriptor, mode, self.in_file(request.at), request.bytes).await;
             match result {
                 Ok(_) => return Ok(()),
                 Err(error) if kind_of(request.operation, &error) == MemberErrorKind::Unsupported => refused = error,
@@ -361,7 +389,7 @@ impl FileMember {
         let mut done = 0;
         let mut outcome = self.check(request).map(|()| into.is_empty());
         while let Ok(false) = outcome {
-            let (result, back) = transfer::read(&self.descriptor, at.0 + done, into, done as usize).await;
+            let (result, back) = transfer::read(&self.descriptor, self.in_file(at.0 + done), into, done as usize).await;
             into = back;
             let result = self.pad_short_file(at.0 + done, result, &mut into[done as usize..]);
             outcome = self.progress(request, &mut done, result);
@@ -378,7 +406,8 @@ impl FileMember {
         let mut done = 0;
         let mut outcome = self.check(request).map(|()| request.bytes == 0);
         while let Ok(false) = outcome {
-            let (result, back) = transfer::read_vectored(&self.descriptor, at.0 + done, into, done as usize).await;
+            let (result, back) =
+                transfer::read_vectored(&self.descriptor, self.in_file(at.0 + done), into, done as usize).await;
             into = back.parts;
             outcome = self.progress(request, &mut done, result);
         }
@@ -390,7 +419,8 @@ impl FileMember {
         let mut done = 0;
         let mut outcome = self.check(request).map(|()| from.is_empty());
         while let Ok(false) = outcome {
-            let (result, back) = transfer::write(&self.descriptor, at.0 + done, from, done as usize).await;
+            let (result, back) =
+                transfer::write(&self.descriptor, self.in_file(at.0 + done), from, done as usize).await;
             from = back;
             outcome = self.progress(request, &mut done, result);
         }
@@ -406,7 +436,8 @@ impl FileMember {
         let mut done = 0;
         let mut outcome = self.check(request).map(|()| request.bytes == 0);
         while let Ok(false) = outcome {
-            let (result, back) = transfer::write_vectored(&self.descriptor, at.0 + done, from, done as usize).await;
+            let (result, back) =
+                transfer::write_vectored(&self.descriptor, self.in_file(at.0 + done), from, done as usize).await;
             from = back.parts;
             outcome = self.progress(request, &mut done, result);
         }
@@ -437,10 +468,12 @@ impl Member for FileMember {
         self.limits.latest()
     }
 
-    /// A member that cannot be measured, or became shorter, keeps its length: access to the missing part is an error.
+    /// A member that cannot be measured, or became shorter, keeps its length: access to the missing part is an error. A
+    /// part of a file does not grow.
     fn measure(&self) {
         let limits = self.limits();
-        if let Ok(bytes) = probe::length(&*self.descriptor)
+        if self.part_at.is_none()
+            && let Ok(bytes) = probe::length(&*self.descriptor)
             && bytes > limits.bytes
         {
             self.limits.replace(Limits { bytes, ..limits.clone() });
@@ -532,7 +565,10 @@ fn open(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), OpenError
     if self::is_block_device(path, &rustix::fs::fstat(&fd).map_err(refused)?)? != is_block_device {
         return Err(OpenError::NotAMember { path: path.to_owned() }); // replaced since the check
     }
-    lock::lock(path, &fd, options.lock)?;
+    match options.part {
+        None => lock::lock(path, &fd, options.lock)?,
+        Some(Part { at, bytes }) => lock::lock_part(path, &fd, at..at.saturating_add(bytes), options.lock)?,
+    }
     Ok((fd, is_block_device))
 }
 
@@ -561,7 +597,7 @@ pub fn create_preallocated(path: &Path, bytes: u64) -> io::Result<()> {
     create(path, |file| {
         let allocate = || rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes);
         match rustix::io::retry_on_intr(allocate) {
-            Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.set_len(bytes),
             allocated => Ok(allocated?),
         }
     })

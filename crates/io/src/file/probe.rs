@@ -1,11 +1,12 @@
 //! Finds out what a file or block device supports and prefers. It never changes data.
 //!
-//! Facts come from statx(2) (`STATX_DIOALIGN`, Linux 6.1), the block layer's ioctls, and `/sys/dev/block/*/queue`.
+//! Facts come from the file's status (its alignment from Linux 6.1 on), the block layer's ioctls, and `/sys/dev/block/*/queue`.
 //! Where none of them tells, the conservative value is used.
 
-use super::{Direct, OpenOptions};
+use super::status::{Status, status};
+use super::{Direct, OpenOptions, Part};
 use engine::Limits;
-use rustix::fs::{AtFlags, OFlags, SeekFrom, Statx, StatxFlags};
+use rustix::fs::{OFlags, SeekFrom};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -22,20 +23,28 @@ pub(super) struct Probed {
     pub(super) is_direct: bool,
     /// The file's own length, if it is treated as longer.
     pub(super) short_end: Option<u64>,
+    /// Where the member begins, if it is a part.
+    pub(super) part_at: Option<u64>,
 }
 
 /// Determines the limits, and turns `O_DIRECT` on where possible.
 pub(super) fn probe(fd: &OwnedFd, is_block_device: bool, options: &OpenOptions) -> io::Result<Probed> {
-    let dio_align = StatxFlags::from_bits_retain(libc::STATX_DIOALIGN);
-    let status = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | dio_align)?;
+    let status = status(fd)?;
     let mut limits = if is_block_device { device_limits(fd, &status, options)? } else { file_limits(&status, options) };
     let mut short_end = None;
     if !is_block_device && options.whole_bytes > 0 {
-        let end = std::mem::replace(&mut limits.bytes, status.stx_size.next_multiple_of(options.whole_bytes));
+        let end = std::mem::replace(&mut limits.bytes, status.bytes.next_multiple_of(options.whole_bytes));
         short_end = (end < limits.bytes).then_some(end);
     }
+    let part_at = options.part.map(|part| part.at);
+    if let Some(part) = options.part {
+        limits.bytes = part_bytes(part, &limits)?;
+    }
     let alignment = if is_block_device { Some(limits.logical_block_bytes) } else { file_alignment(&status) };
-    let alignment = alignment.filter(|bytes| bytes.is_power_of_two() && *bytes <= BUFFER_ALIGNMENT);
+    // A partition of an old disk begins at sector 63; in an image on a file system that aligns to 4096, it is not direct.
+    let is_aligned = |bytes: u32| part_at.unwrap_or(0).is_multiple_of(bytes.into());
+    let alignment =
+        alignment.filter(|bytes| bytes.is_power_of_two() && *bytes <= BUFFER_ALIGNMENT && is_aligned(*bytes));
     match (options.direct, alignment) {
         (Direct::Auto, Some(alignment)) if set_direct(fd) => {
             let logical_block_bytes = alignment.max(SECTOR_BYTES);
@@ -44,9 +53,24 @@ pub(super) fn probe(fd: &OwnedFd, is_block_device: bool, options: &OpenOptions) 
                 limits: Limits { logical_block_bytes, physical_block_bytes, ..limits },
                 is_direct: true,
                 short_end,
+                part_at,
             })
         }
-        _ => Ok(Probed { limits, is_direct: false, short_end }),
+        _ => Ok(Probed { limits, is_direct: false, short_end, part_at }),
+    }
+}
+
+/// The length of a part of a file or device with these limits.
+fn part_bytes(part: Part, limits: &Limits) -> io::Result<u64> {
+    let Part { at, bytes } = part;
+    let unit = u64::from(limits.logical_block_bytes.max(SECTOR_BYTES));
+    let refused = |reason: String| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    if !at.is_multiple_of(unit) {
+        return refused(format!("the part begins at byte {at}, inside a block of {unit} bytes"));
+    }
+    match limits.bytes.checked_sub(at) {
+        None | Some(0) => refused(format!("the part begins at byte {at}, past the end at byte {}", limits.bytes)),
+        Some(rest) => Ok(rest.min(bytes)),
     }
 }
 
@@ -60,12 +84,12 @@ fn set_direct(fd: &OwnedFd) -> bool {
 }
 
 /// A regular file's limits without `O_DIRECT`.
-fn file_limits(status: &Statx, options: &OpenOptions) -> Limits {
+fn file_limits(status: &Status, options: &OpenOptions) -> Limits {
     Limits {
-        bytes: status.stx_size,
+        bytes: status.bytes,
         logical_block_bytes: SECTOR_BYTES,
         // The unit in which the file system writes. Some report no power of two.
-        physical_block_bytes: status.stx_blksize.clamp(SECTOR_BYTES, 1 << 20).next_power_of_two(),
+        physical_block_bytes: (status.block_bytes.clamp(SECTOR_BYTES.into(), 1 << 20) as u32).next_power_of_two(),
         optimal_bytes: 0,
         longest_bytes: 0,
         synchronous: false,
@@ -78,18 +102,17 @@ fn file_limits(status: &Statx, options: &OpenOptions) -> Limits {
 }
 
 /// The alignment that `O_DIRECT` on a regular file needs, in bytes. `None` when it is unsupported or unknown.
-fn file_alignment(status: &Statx) -> Option<u32> {
-    if status.stx_mask & libc::STATX_DIOALIGN != 0 {
+fn file_alignment(status: &Status) -> Option<u32> {
+    if let Some(direct) = status.direct {
         // Zero means that the file does not support it.
-        let bytes = status.stx_dio_offset_align.max(status.stx_dio_mem_align);
-        return (status.stx_dio_offset_align != 0).then_some(bytes);
+        return (direct.offset != 0).then_some(direct.offset.max(direct.memory));
     }
     // Before Linux 6.1: the block size of the underlying device, if there is just one.
-    queue_number(status.stx_dev_major, status.stx_dev_minor, "logical_block_size")?.try_into().ok()
+    queue_number(status.device.0, status.device.1, "logical_block_size")?.try_into().ok()
 }
 
-fn device_limits(fd: &OwnedFd, status: &Statx, options: &OpenOptions) -> io::Result<Limits> {
-    let (major, minor) = (status.stx_rdev_major, status.stx_rdev_minor);
+fn device_limits(fd: &OwnedFd, status: &Status, options: &OpenOptions) -> io::Result<Limits> {
+    let (major, minor) = status.own_device;
     let number = |name| queue_number(major, minor, name).unwrap_or(0);
     let logical_block_bytes = rustix::fs::ioctl_blksszget(fd)?.max(SECTOR_BYTES);
     // A hole is punched by write-zeroes (`blkdev_fallocate`), never by a discard without a guarantee.

@@ -6,17 +6,11 @@
 //! is closed: it can be read, but is not written any more.
 //!
 //! A read detects a truncation by its short result. For writes, the length is checked once per round of the executor,
-//! and with every flush. This module never reads the file's data. Source: statx(2).
+//! and with every flush. This module never reads the file's data.
 
 use crate::descriptor::Descriptor;
-use rustix::fs::{AtFlags, Statx, StatxFlags};
+use crate::file::status::cached_status;
 use std::cell::{Cell, OnceCell};
-
-/// The cached attributes of a file. It never waits for a file system that hangs or is on another machine.
-fn status_of(descriptor: &Descriptor) -> rustix::io::Result<Statx> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    rustix::fs::statx(descriptor, c"", flags, StatxFlags::SIZE | StatxFlags::NLINK)
-}
 
 /// What was detected about a file since its open.
 #[derive(Debug)]
@@ -34,7 +28,7 @@ pub(super) struct FileState {
 impl FileState {
     /// The state of a file that was just opened.
     pub(super) fn of(descriptor: &Descriptor) -> Self {
-        let was_linked = status_of(descriptor).is_ok_and(|status| status.stx_nlink > 0);
+        let was_linked = cached_status(descriptor).is_ok_and(|status| status.links > 0);
         let (shorter, unlinked) = (OnceCell::new(), OnceCell::new());
         Self { was_linked, round: Cell::new(u64::MAX), shorter, unlinked }
     }
@@ -59,9 +53,9 @@ impl FileState {
 
     /// Checks a regular file. A file that cannot be checked counts as unchanged.
     pub(super) fn check(&self, descriptor: &Descriptor, bytes: u64) {
-        let Ok(status) = status_of(descriptor) else { return };
-        self.note_length(status.stx_size, bytes);
-        if self.was_linked && status.stx_nlink == 0 {
+        let Ok(status) = cached_status(descriptor) else { return };
+        self.note_length(status.bytes, bytes);
+        if self.was_linked && status.links == 0 {
             self.unlinked.get_or_init(|| {
                 "the member's file was removed, or replaced by another, while it was in use: it is not written any more"
                     .to_owned()

@@ -2,7 +2,8 @@
 #![allow(dead_code)] // each of its users needs a part
 
 use engine::{Buffer, Pool};
-use mdspace_io::{Executor, Options};
+use mdspace_io::{Backend, Choice, Executor, Options};
+use std::cell::Cell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -10,10 +11,28 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
+thread_local! {
+    /// The backend of the test that runs on this thread.
+    static BACKEND: Cell<Backend> = const { Cell::new(Backend::IoUring) };
+}
+
+/// Runs `claim` once for each backend, which [`options`] then ask for.
+pub(crate) fn on_each_backend(claim: impl Fn()) {
+    for backend in Backend::ALL {
+        BACKEND.set(backend);
+        claim();
+    }
+}
+
+/// Options for an executor with the backend whose turn it is.
+pub(crate) fn options(pool: Pool) -> Options {
+    Options { backend: Choice::Only(BACKEND.get()), ..Options::new(pool) }
+}
+
 /// An executor with a registered arena of 16 MiB, and its pool.
 pub(crate) fn executor() -> (Executor, Pool) {
     let pool = Pool::new(16 << 20);
-    (Executor::new(&Options::new(pool.clone())).expect("io_uring"), pool)
+    (Executor::new(&options(pool.clone())).unwrap_or_else(|error| panic!("{}: {error}", BACKEND.get())), pool)
 }
 
 /// Excludes the other tests of the process. Between fork and exec, a child process has a copy of every descriptor. So a

@@ -1,7 +1,6 @@
 //! Registers of two machine words, for any processor. They hold bytes side by side; compilers turn the pair into a
 //! vector register where there is one (SSE2, NEON). They never use intrinsics, and have no fast product with a
-//! constant. Source: H. P. Anvin, "The mathematics of
-//! RAID-6", on multiplication by two.
+//! constant. Source: H. P. Anvin, "The mathematics of RAID-6", on multiplication by two.
 
 use crate::vector::Vector;
 

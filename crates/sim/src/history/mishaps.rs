@@ -7,7 +7,6 @@ use super::step::Fault;
 use crate::faults::{Mishap, Planned};
 use crate::rows::Row;
 use engine::{Clock, Operation};
-use format::geometry::Geometry;
 use format::superblock::DeviceRole;
 use format::units::Slot;
 use std::ops::Range;
@@ -90,12 +89,7 @@ impl Runner<'_> {
 
     /// Whether the level survives the loss of these slots.
     pub(super) fn survives(&self, is_lost: &dyn Fn(usize) -> bool) -> bool {
-        match self.geometry() {
-            Geometry::Mapping(mapping) => mapping.survives(&|slot| is_lost(slot.index())),
-            Geometry::Parity(parity) => {
-                parity.survives((0..self.history.setup.slots).filter(|slot| is_lost(*slot)).count() as u16)
-            }
-        }
+        self.geometry().survives(&|slot| is_lost(slot.index()))
     }
 
     pub(super) fn fail_by_hand(&self, array: &Simulated, name: String) {

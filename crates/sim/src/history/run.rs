@@ -21,7 +21,7 @@ use crate::rows::{Row, rows};
 use crate::truth::Truth;
 use engine::create::create;
 use engine::{Array, Clock, Pool};
-use format::geometry::{Geometry, Level};
+use format::geometry::Geometry;
 use format::superblock::{Superblock, Version, decode};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -244,11 +244,11 @@ impl<'a> Runner<'a> {
     }
 
     pub(super) fn is_redundant(&self) -> bool {
-        !matches!(self.history.setup.level, Level::Linear | Level::Raid0)
+        self.history.setup.level.is_redundant()
     }
 
     pub(super) fn has_parity(&self) -> bool {
-        matches!(self.geometry(), Geometry::Parity(_))
+        self.geometry().level().has_parity()
     }
 
     /// Plays one life: from an assembly to `end`, or to the power cut within it.

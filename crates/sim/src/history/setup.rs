@@ -211,7 +211,7 @@ impl Setup {
 
     /// The recipe of the array.
     pub fn recipe(&self) -> Recipe {
-        let redundant = !matches!(self.level, Level::Linear | Level::Raid0);
+        let redundant = self.level.is_redundant();
         Recipe {
             // Superblocks 0.90 replace the created ones later.
             version: if self.is_old() { Version::V1_0 } else { self.version },

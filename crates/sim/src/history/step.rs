@@ -8,7 +8,6 @@ use super::changes::{BitmapChange, Way};
 use super::others::Use;
 use super::setup::Setup;
 use engine::SweepTransfers;
-use format::geometry::Level;
 use std::fmt;
 use world::Random;
 
@@ -226,7 +225,7 @@ impl History {
         let beyond = random.once_in(8);
         let mut steps = Chooser::new(&setup, &mut random).steps(&mut random);
         let mut others = Random::new(seed ^ OTHERS);
-        if others.once_in(8) && !matches!(setup.level, Level::Linear | Level::Raid0) {
+        if others.once_in(8) && setup.level.is_redundant() {
             steps = with_others(&setup, steps, &mut others);
         }
         Self { seed, setup, beyond, steps }

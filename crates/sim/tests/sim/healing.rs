@@ -474,6 +474,33 @@ fn a_stop_does_not_wait_for_a_hung_member_and_a_needed_one_returns_unchanged() {
     });
 }
 
+#[test]
+fn a_member_that_hung_once_is_read_again_also_where_nothing_is_repaired() {
+    let raid0 = Setup { level: Level::Raid0, layout: 2, ..RAID5 };
+    for (setup, read_only) in [(raid0, false), (raid0, true), (RAID1, true), (RAID5, true)] {
+        play(setup, 13, async |scene| {
+            let members = scene.create().await;
+            let options = AssembleOptions { read_only, ..AssembleOptions::default() };
+            let candidates = members.iter().map(candidate).collect();
+            let array = Array::assemble(candidates, options, Pool::new(1 << 20), scene.world.clock());
+            let array = array.await.expect("whole");
+            let keeper = array.clone();
+            scene.world.spawn(async move { keeper.keep_whole().await });
+            array.set_member_timeout(Some(Duration::from_secs(1)));
+            for member in &members {
+                member.faults().hung_until.set(scene.world.clock().now().nanos + 3_000_000_000);
+            }
+            array.read(0, array.pool().take(4096)).await.expect_err("every member hangs");
+            for _ in 0..8 {
+                scene.pause().await;
+            }
+            scene.check(&array).await;
+            assert!(array.status().members.iter().all(|member| member.state == "in_sync"), "{setup:?}");
+            array.stop().await.expect("it stops");
+        });
+    }
+}
+
 /// Cuts power at `cut`, counted from the first error. What was answered reads back. Returns the number of boundaries.
 fn cut_while_healing(setup: Setup, cut: u64) -> u64 {
     let scene = Scene::new(setup, 9);

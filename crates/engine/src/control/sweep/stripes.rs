@@ -7,8 +7,7 @@
 //!
 //! Facts: `drivers/md/raid5.c` (`handle_parity_checks5`, `handle_parity_checks6`).
 
-use crate::base::buffer::Block;
-use crate::base::buffer::Buffer;
+use crate::base::buffer::{Block, Buffer};
 use crate::control::state::Control;
 use crate::control::sweep::purpose::{Tally, Target};
 use crate::data::parity::compute_all;

@@ -20,7 +20,7 @@ pub(super) struct DirtySet {
     pub(super) bytes: Cell<u64>,
     /// Ranges that were answered and could not be written.
     pub(super) lost: RefCell<Ranges>,
-    /// Members had no room for some of the data, and have not paid it since ([`crate::control::owed`]).
+    /// Members had no room for some of the data, and have not taken it since ([`crate::control::owed`]).
     pub(super) is_owed: Cell<bool>,
     pub(super) task_waker: RefCell<Option<Waker>>,
 }

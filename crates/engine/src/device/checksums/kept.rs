@@ -158,7 +158,8 @@ impl Checksums {
         checksums.rewrites()
     }
 
-    /// After the read: `checksums`, if they do not confirm the data at once.
+    /// After the read: `checksums`, if they do not confirm the data at once. Inlined, because most members have none.
+    #[inline(always)]
     pub(crate) fn against<'a>(
         checksums: Option<&'a Self>,
         at: ComponentByte,

@@ -3,8 +3,9 @@
 //! It is a contract with users and scripts. A line that clap refuses ends with exit status 2, as every refusal does.
 
 use crate::command::clients::arguments::{
-    AddArguments, ChangeArguments, IostatArguments, MemberOfServedArguments, MonitorArguments, ReAddArguments,
-    ReplaceArguments, ScrubArguments, SetArguments, StatusArguments, StopArguments, Told, TopArguments, TraceArguments,
+    AddArguments, ChangeArguments, IostatArguments, ListArguments, MemberOfServedArguments, MonitorArguments,
+    ReAddArguments, ReplaceArguments, ScrubArguments, SetArguments, StatusArguments, StopArguments, Told, TopArguments,
+    TraceArguments, WaitArguments,
 };
 use crate::command::measure::arguments::{BenchArguments, LabArguments};
 use crate::command::opening::arguments::{AssembleArguments, MemberArguments};
@@ -13,8 +14,9 @@ use crate::command::server::arguments::ServeArguments;
 use crate::command::server::nbd_address::parse_loopback;
 use crate::command::text::level::{parse_layout, parse_level};
 use crate::command::text::size::Size;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use format::geometry::Level;
+use io::{Backend, Choice};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -34,8 +36,33 @@ pub(crate) struct CommandLine {
     #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) log: LogFormat,
 
+    /// How members and sockets are read and written: by io_uring, by threads, or by threads where the system refuses
+    /// io_uring; the environment variable MDSPACE_IO sets the default
+    #[arg(long, global = true, value_enum, value_name = "BACKEND")]
+    pub(crate) io: Option<IoBackend>,
+
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The backend of input and output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IoBackend {
+    /// io_uring if possible, otherwise threads
+    Auto,
+    #[value(name = "io_uring")]
+    IoUring,
+    Threads,
+}
+
+impl IoBackend {
+    pub(crate) fn choice(self) -> Choice {
+        match self {
+            Self::Auto => Choice::Auto,
+            Self::IoUring => Choice::Only(Backend::IoUring),
+            Self::Threads => Choice::Only(Backend::Threads),
+        }
+    }
 }
 
 /// The format of warnings.
@@ -65,6 +92,8 @@ pub(crate) enum Command {
     Up(UpArguments),
     /// Create an array of new or existing members
     Create(CreateArguments),
+    /// Print everything on some disks: partitions, arrays, what is inside of them, and the next command
+    Detect(DetectArguments),
     /// Print the metadata of each member, and whether the members agree
     Examine(ExamineArguments),
     /// Serve an array over NBD, vhost-user, FUSE or ublk until interrupted
@@ -73,8 +102,12 @@ pub(crate) enum Command {
     Read(ReadArguments),
     /// Copy standard input or a file into an array, with no server
     Write(WriteArguments),
+    /// List all served arrays: state, members, health, and what is under way
+    List(ListArguments),
     /// Print the state of a served array and of its members
     Status(StatusArguments),
+    /// Wait until a served array is in sync, clean, healthy, or no longer served
+    Wait(WaitArguments),
     /// Show the load of a served array's members, in the columns of iostat -x
     Iostat(IostatArguments),
     /// Show a served array on the terminal, live: members, sweeps, rates, latencies
@@ -105,6 +138,10 @@ pub(crate) enum Command {
     Scrub(ScrubArguments),
     /// Stop a served array: finish its requests, mark it clean, end its server
     Stop(StopArguments),
+    /// Change the uuid or name of an array that is not served, or remove its bad-block logs
+    Update(UpdateArguments),
+    /// Remove md superblocks from members that are not in use
+    Wipe(WipeArguments),
     /// Measure this machine: the engine beside the same members without RAID
     Bench(BenchArguments),
     /// Repeat published measurements of software RAID, on modelled drives in virtual time
@@ -244,6 +281,25 @@ fn parse_bitmap(text: &str) -> Result<Bitmap, String> {
     }
 }
 
+/// `detect`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace detect /dev/sd[b-e]
+  mdspace detect disk?.img
+  mdspace detect images/
+
+It reads only, also members that are in use. Exit status 1: an array that was found cannot be started.")]
+pub(crate) struct DetectArguments {
+    /// The disks, in any order: image files, block devices, quoted globs, directories
+    #[arg(value_name = "DISK", required = true)]
+    pub(crate) disks: Vec<OsString>,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// `examine`
 #[derive(Debug, Args)]
 pub(crate) struct ExamineArguments {
@@ -264,12 +320,13 @@ pub(crate) struct ExamineArguments {
 #[command(after_help = "\
 Examples:
   mdspace read '*.img' > disk.img
-  mdspace read '*.img' --offset 1G --length 4096 | xxd")]
+  mdspace read '*.img' --offset 1G --length 4096 | xxd
+  mdspace read disk?.img --name data --inner vg1/files --output files.img")]
 pub(crate) struct ReadArguments {
     #[command(flatten)]
     pub(crate) assemble: AssembleArguments,
 
-    /// First byte to read
+    /// First byte to read, of the array or of what --inner names
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub(crate) offset: Size,
 
@@ -280,6 +337,11 @@ pub(crate) struct ReadArguments {
     /// Write to this file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+
+    /// Read only what has this name inside of the array: a partition (its number), or a logical volume of LVM
+    /// (GROUP/VOLUME) of linear or striped segments
+    #[arg(long, value_name = "NAME")]
+    pub(crate) inner: Option<String>,
 
     /// Continue behind unreadable ranges: they become zeros, each is named, and the exit status is 1
     #[arg(long)]
@@ -334,7 +396,7 @@ the file system on it smaller first.
 NBD clients see the new size when they reconnect, clients of other exports when the server is restarted.")]
 pub(crate) struct GrowArguments {
     /// The members of an array that is not served, in any order; without them, the served array
-    #[arg(value_name = "MEMBER")]
+    #[arg(value_name = "MEMBER", conflicts_with = "array")]
     pub(crate) members: Vec<OsString>,
 
     /// Take only members of the array with this UUID, and skip everything else
@@ -368,6 +430,94 @@ pub(crate) enum NewSize {
 
 fn parse_component(text: &str) -> Result<NewSize, String> {
     if text == "max" { Ok(NewSize::Max) } else { text.parse().map(NewSize::Bytes) }
+}
+
+/// `update`
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("changes").args(["uuid", "name", "homehost", "no_bad_block_log"]).required(true).multiple(true)))]
+#[command(after_help = "\
+Examples:
+  mdspace update --name data a.img b.img c.img
+  mdspace update --uuid random '/dev/sd[b-d]'      after copying an array's disks: the copy gets its own uuid
+  mdspace update --homehost $(hostname) '*.img'
+
+Give all current members. Only superblocks, and the bitmap's with --uuid, are written. If the command is \
+interrupted, repeat it; with --uuid, with the same new UUID.")]
+pub(crate) struct UpdateArguments {
+    /// The members of an array that is not served, in any order
+    #[arg(value_name = "MEMBER", required = true)]
+    pub(crate) members: Vec<OsString>,
+
+    /// The array's new UUID; not for arrays with checksums, a journal or a partial parity log
+    #[arg(long, value_name = "random|UUID", value_parser = parse_new_uuid)]
+    pub(crate) uuid: Option<NewUuid>,
+
+    /// The array's new name, at most 31 bytes; not for metadata 0.90
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+
+    /// The part of its name before the colon: the host that it belongs to
+    #[arg(long, value_name = "HOST")]
+    pub(crate) homehost: Option<String>,
+
+    /// Remove the members' bad-block logs, if they are empty
+    #[arg(long)]
+    pub(crate) no_bad_block_log: bool,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A new uuid of an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NewUuid {
+    /// Any
+    Random,
+    /// This one
+    Given(ArrayUuid),
+}
+
+fn parse_new_uuid(text: &str) -> Result<NewUuid, String> {
+    if text == "random" {
+        return Ok(NewUuid::Random);
+    }
+    match text.parse()? {
+        ArrayUuid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]) => Err("all zeros stand for no uuid".to_owned()),
+        uuid => Ok(NewUuid::Given(uuid)),
+    }
+}
+
+/// `wipe`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace wipe --dry-run /dev/sdb1     what is on it, and whether --force is needed
+  mdspace wipe /dev/sdb1               a spare, or a member that its array does without
+  mdspace wipe --force a.img b.img     all that is left of an array
+
+Superblocks of every version (0.90, 1.0, 1.1, 1.2) are overwritten with zeros, and nothing else is written. A \
+member in use is refused.
+
+mdadm asks nothing. Here --force is needed for a member without which its array cannot be started, as far as \
+its other members are found: in the same directory, or among all block devices. --force is also needed for a \
+superblock that is damaged or cannot be read. If one of several members is refused, none is changed.")]
+pub(crate) struct WipeArguments {
+    /// The members: files or block devices
+    #[arg(value_name = "MEMBER", required = true)]
+    pub(crate) members: Vec<OsString>,
+
+    /// Print what would be removed, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Also remove superblocks that the array needs, or that are damaged
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `generate`

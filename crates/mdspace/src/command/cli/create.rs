@@ -36,6 +36,7 @@ pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) 
     if arguments.bitmap.is_none() && status.bitmap.is_some() {
         tell!("note: members this large get an internal bitmap, as in mdadm; --bitmap none turns it off");
     }
+    warn_of_small_chunk(arguments.level, status.chunk_bytes);
     if arguments.told.json { print_json(&status) } else { print(&summary(arguments, &status, &slots)) }
 }
 
@@ -66,6 +67,22 @@ pub(crate) async fn create(
     resync(&array).await;
     array.stop().await?;
     Ok(array.status())
+}
+
+/// The largest page of a Linux system. On some processors pages have 4, 16 or 64 KiB, as the kernel was built.
+const LARGEST_PAGE_BYTES: u64 = 64 << 10;
+
+/// Warns of a chunk that is smaller than a page of some systems: md refuses such an array there. Source: `setup_conf` in
+/// Linux's drivers/md/raid5.c and raid10.c.
+fn warn_of_small_chunk(level: Level, chunk_bytes: u64) {
+    let is_of_pages = matches!(level, Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10);
+    if is_of_pages && chunk_bytes < LARGEST_PAGE_BYTES {
+        tell!(
+            "warning: md refuses chunks of {} where a page is larger (16K and 64K on some ARM and POWER systems); \
+             --chunk 64K works everywhere",
+            Size(chunk_bytes)
+        );
+    }
 }
 
 /// Prints a note for each file system with less free space than its new sparse members may need.

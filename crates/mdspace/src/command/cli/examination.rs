@@ -34,7 +34,7 @@ pub(crate) fn examination(member: &Examination) -> String {
 }
 
 /// The member's role in its superblock, and its flags.
-fn role(member: &Examination) -> String {
+pub(super) fn role(member: &Examination) -> String {
     let mut text = match member.role.strip_prefix("active ") {
         Some(slot) => format!("member in slot {slot}"),
         None => member.role.clone(),

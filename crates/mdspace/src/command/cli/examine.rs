@@ -8,10 +8,11 @@ use crate::command::cli::examination::examination;
 use crate::command::opening::mdadm_conf::array_lines;
 use crate::command::opening::members::expand_with_directories;
 use crate::command::text::failure::Failure;
-use crate::command::text::output::{print, print_json};
+use crate::command::text::output::{print, print_json, tell};
 use crate::command::text::wording::describe;
 use crate::machine::{Arena, Machine, Purpose};
 use crate::names::name_of;
+use crate::whole_disks::members_on;
 use engine::examined::Examination;
 use engine::inspect::find_superblock;
 use engine::status::Status;
@@ -72,7 +73,19 @@ pub(crate) fn run(arguments: &ExamineArguments, kernel: Option<&'static Kernel>)
 async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Report, Failure> {
     let mut report = Report { members: Vec::new(), unusable: Vec::new(), arrays: Vec::new() };
     let mut arrays: Vec<(String, Vec<Candidate<AnyMember>>)> = Vec::new();
-    for path in paths(machine, arguments).await? {
+    let (mut paths, disks) = members_on(paths(machine, arguments).await?);
+    for disk in &disks {
+        let is_named = !is_in_a_directory(&arguments.members.members, &disk.path);
+        if disk.members.is_empty()
+            && is_named
+            && let Some(refusal) = disk.without_members()
+        {
+            report.unusable.push(Unusable { name: name_of(&disk.path), reason: Failure::from(refusal).reason() });
+        }
+        disk.notes().iter().for_each(|note| tell!("note: {note}"));
+        paths.extend(disk.damaged().map(|(path, _)| path.to_owned()));
+    }
+    for path in paths {
         let candidate = match machine.open(&path, Purpose::Look) {
             Ok(candidate) => candidate,
             Err(refusal) => {

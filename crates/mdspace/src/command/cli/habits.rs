@@ -10,7 +10,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// Commands that never change a member, with any options.
-const READ_ONLY: [&str; 6] = ["examine", "iostat", "monitor", "status", "top", "trace"];
+const READ_ONLY: [&str; 8] = ["examine", "iostat", "list", "monitor", "status", "top", "trace", "wait"];
+
+/// The answer to mdadm's --zero-superblock: the variant that changes nothing.
+const WIPE: &str = "mdspace wipe --dry-run";
 
 /// A reason and advice for `words`, the arguments of the program, if they are mdadm's.
 pub(crate) fn answer(words: &[OsString]) -> Option<(String, String)> {
@@ -50,6 +53,7 @@ enum Kind {
     Stop,
     Zero,
     Monitor,
+    Wait(&'static str),
     Member(&'static str),
 }
 
@@ -66,6 +70,8 @@ impl<'a> Mode<'a> {
             "--stop" => Kind::Stop,
             "--zero-superblock" => Kind::Zero,
             "--monitor" | "--follow" => Kind::Monitor,
+            "--wait" => Kind::Wait("sync"),
+            "--wait-clean" => Kind::Wait("clean"),
             "--fail" | "--set-faulty" => Kind::Member("fail"),
             "--remove" => Kind::Member("remove"),
             "--add" => Kind::Member("add"),
@@ -78,6 +84,7 @@ impl<'a> Mode<'a> {
             _ if short('E') => Kind::Examine,
             _ if short('S') => Kind::Stop,
             _ if short('F') => Kind::Monitor,
+            _ if short('W') => Kind::Wait("sync"),
             _ => return None,
         };
         Some(Self { word, kind })
@@ -97,10 +104,9 @@ impl<'a> Mode<'a> {
             Kind::Examine if line.scan => format!("mdspace examine --scan {}", or("MEMBER...")),
             Kind::Examine => format!("mdspace examine {}", or("MEMBER...")),
             Kind::Stop => "mdspace stop".to_owned(),
-            Kind::Zero => {
-                format!("mdspace examine {}    shows the superblock; no command only removes one", or("MEMBER..."))
-            }
+            Kind::Zero => format!("{WIPE} {}    shows what would be removed; without --dry-run it is", or("MEMBER...")),
             Kind::Monitor => "mdspace monitor".to_owned(),
+            Kind::Wait(state) => format!("mdspace wait {state}"),
             Kind::Member(command) => format!("mdspace {command} {}", or("MEMBER")),
         }
     }
@@ -284,11 +290,14 @@ mod tests {
             ("/dev/md0 --fail /dev/sdb", "mdspace fail /dev/sdb"),
             ("--manage /dev/md0 --add /dev/sdc", "mdspace add /dev/sdc"),
             ("--monitor", "mdspace monitor"),
+            ("--wait /dev/md0", "mdspace wait sync"),
+            ("-W /dev/md0", "mdspace wait sync"),
+            ("--wait-clean --scan", "mdspace wait clean"),
         ] {
             assert_eq!(next(typed).as_deref(), Some(expected), "{typed}");
         }
         let zero = next("--zero-superblock /dev/sdb").expect("a line of mdadm");
-        assert!(zero.starts_with("mdspace examine /dev/sdb "), "{zero}");
+        assert!(zero.starts_with("mdspace wipe --dry-run /dev/sdb "), "{zero}");
         for typed in ["status", "examine a.img", "serv a b", "", "a -", "status -n", "grow --raid-devices 3 -D"] {
             assert_eq!(next(typed), None, "{typed}");
         }
@@ -302,7 +311,7 @@ mod tests {
             let line = format!("{word} /dev/md0 a b -l5 -n3");
             let next = next(&line).expect("a line of mdadm");
             let command = next.split_whitespace().nth(1).expect("a command");
-            assert!(READ_ONLY.contains(&command), "{line}: {next}");
+            assert!(READ_ONLY.contains(&command) || next.starts_with(WIPE), "{line}: {next}");
         }
     }
 }

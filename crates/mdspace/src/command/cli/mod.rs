@@ -1,34 +1,42 @@
 //! The command line: its arguments, and the commands that work without a server.
 //!
 //! [`run`] reads the process's arguments and calls one function for each command: of this folder for `up`, `create`,
-//! `examine`, `read`, `write` and what else opens members itself, of `server`, `clients` or `measure` for the others.
+//! `detect`, `examine`, `read`, `write` and what else opens members itself, of `server`, `clients` or `measure` for the others.
 
 mod arguments;
 mod create;
+mod detect;
 mod examination;
 mod examine;
 mod generate;
 mod grow;
 mod habits;
+mod inner;
 #[cfg(test)]
 mod pages;
 mod salvage;
 mod scrub;
 mod transfer;
 mod up;
+mod update;
+mod wipe;
 
-use crate::command::clients::{control, iostat, monitor, top, trace};
+use crate::command::clients::{control, iostat, list, monitor, top, trace, wait};
 use crate::command::measure::{bench, lab};
 use crate::command::server::serve;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{StandardError, tell};
-use arguments::{Command, CommandLine, LogFormat};
-use clap::Parser;
+use crate::machine::choose_backend;
+use arguments::{Command, CommandLine, IoBackend, LogFormat};
+use clap::{Parser, ValueEnum};
 use parity::Kernel;
 use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+
+/// Sets the default of `--io`.
+const IO_VARIABLE: &str = "MDSPACE_IO";
 
 /// Carries out the process's arguments. This is the whole program.
 pub fn run() -> ExitCode {
@@ -73,17 +81,33 @@ fn log(format: LogFormat) {
     }
 }
 
+/// The backend: the user's choice on the command line, or the environment's.
+fn io_of(chosen: Option<IoBackend>) -> Result<IoBackend, Failure> {
+    match (chosen, std::env::var_os(IO_VARIABLE)) {
+        (Some(io), _) => Ok(io),
+        (None, Some(text)) if !text.is_empty() => IoBackend::from_str(&text.to_string_lossy(), false).map_err(|_| {
+            Failure::refused(format!("{IO_VARIABLE}={}: not a backend", text.display()))
+                .advise("unset it, or set it to auto, io_uring or threads")
+        }),
+        (None, _) => Ok(IoBackend::Auto),
+    }
+}
+
 fn carry_out(line: &CommandLine) -> Result<(), Failure> {
     let kernel = line.kernel.as_deref().map(Kernel::by_name).transpose();
     let kernel = kernel.map_err(|error| Failure::refused(format!("--kernel: {error}")))?;
+    choose_backend(io_of(line.io)?.choice());
     match &line.command {
         Command::Up(arguments) => up::run(arguments, kernel),
         Command::Create(arguments) => create::run(arguments, kernel),
+        Command::Detect(arguments) => detect::run(arguments, kernel),
         Command::Examine(arguments) => examine::run(arguments, kernel),
         Command::Serve(arguments) => serve::serve(arguments, kernel),
         Command::Read(arguments) => transfer::read(arguments, kernel),
         Command::Write(arguments) => transfer::write(arguments, kernel),
+        Command::List(arguments) => list::run(arguments),
         Command::Status(arguments) => control::status(arguments),
+        Command::Wait(arguments) => wait::run(arguments),
         Command::Iostat(arguments) => iostat::run(arguments),
         Command::Top(arguments) => top::run(arguments),
         Command::Monitor(arguments) => monitor::run(arguments),
@@ -97,6 +121,8 @@ fn carry_out(line: &CommandLine) -> Result<(), Failure> {
         Command::Grow(arguments) => grow::run(arguments, kernel),
         Command::Scrub(arguments) => scrub::run(arguments, kernel),
         Command::Stop(arguments) => control::stop(arguments),
+        Command::Update(arguments) => update::run(arguments, kernel),
+        Command::Wipe(arguments) => wipe::run(arguments, kernel),
         Command::Bench(arguments) => bench::run(arguments, kernel),
         Command::Lab(arguments) => lab::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),

@@ -5,6 +5,7 @@
 //! members allow it.
 
 use crate::command::cli::arguments::{ReadArguments, WriteArguments};
+use crate::command::cli::inner;
 use crate::command::cli::salvage::Losses;
 use crate::command::opening::assembly::resync;
 use crate::command::opening::doubt::warn_of_doubtful_zeros;
@@ -16,6 +17,7 @@ use crate::command::text::size::Size;
 use crate::machine::{Arena, Array, Machine, Purpose};
 use crate::names::{name_of, path_of};
 use crate::pieces::{DEPTH, pieces};
+use crate::place::file_of;
 use engine::inspect::{find_superblock, what_it_holds};
 use engine::status::{Status, uuid_text};
 use engine::{ArrayErrorKind, BitmapPolicy, Block, Candidate, Durability};
@@ -71,12 +73,20 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
     let machine = Machine::start(kernel, Arena::Medium)?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, Purpose::Read, BitmapPolicy::default()).await?;
-        let range = range_to_read(arguments, array.bytes())?;
+        let inner = match &arguments.inner {
+            Some(name) => Some(inner::find(&array, name).await?),
+            None => None,
+        };
+        let range = range_to_read(arguments, inner.as_ref().map_or(array.bytes(), |inner| inner.bytes))?;
         warn_of_doubtful_zeros(&array).await;
         let mut sink = sink(&machine, arguments, &array).await?;
         let at = range.start;
         let mut losses = arguments.salvage.then(Losses::default);
-        let copied = array.in_time(copy_out(&array, range, &mut sink, &mut losses)).await;
+        let ranges = match inner {
+            Some(inner) => inner.ranges(range),
+            None => vec![range],
+        };
+        let copied = array.in_time(copy_out(&array, &ranges, &mut sink, &mut losses)).await;
         let copied = copied.and_then(|copied| losses.unwrap_or_default().verdict().map(|()| copied));
         end(&array, at, copied, arguments.json).await
     })
@@ -191,7 +201,7 @@ fn too_long(source: &str, room: u64) -> Failure {
 
 /// Refuses `path` if it is a member of `array`: the copy would overwrite or read the array's own metadata.
 fn refuse_member(path: &Path, array: &Array, option: &str) -> Result<(), Failure> {
-    if array.status().members.iter().any(|member| is_same_file(path, &path_of(&member.name))) {
+    if array.status().members.iter().any(|member| is_same_file(path, &file_of(&path_of(&member.name)))) {
         let refused = Failure::refused(format!("{}: a member of this array", name_of(path)));
         return Err(refused.advise(format!("choose another {option}")));
     }
@@ -289,17 +299,18 @@ fn length_of(file: &mut File) -> Option<u64> {
     Some(metadata.len().saturating_sub(position))
 }
 
-/// Copies `range` of the array to `sink`, and returns the number of bytes that the sink accepted. With `losses` it
+/// Copies `ranges` of the array to `sink`, and returns the number of bytes that the sink accepted. With `losses` it
 /// continues behind unreadable ranges.
 async fn copy_out(
     array: &Array,
-    range: Range<u64>,
+    ranges: &[Range<u64>],
     sink: &mut End,
     losses: &mut Option<Losses>,
 ) -> Result<u64, Failure> {
     let mut copied = 0;
-    let mut progress = Progress::start("read", Some(range.end - range.start));
-    let mut rest = pieces(range, array.preferred_bytes());
+    let bytes = ranges.iter().map(|range| range.end - range.start).sum();
+    let mut progress = Progress::start("read", Some(bytes));
+    let mut rest = ranges.iter().flat_map(|range| pieces(range.clone(), array.preferred_bytes()));
     let mut in_flight = FuturesOrdered::new();
     loop {
         while in_flight.len() < DEPTH {

@@ -1,18 +1,53 @@
 //! Arguments of the commands that talk to a server's control socket.
 
-use crate::command::clients::interval::parse_seconds;
+use crate::command::clients::choice::Wanted;
+use crate::command::clients::interval::{parse_seconds, parse_timeout};
 use crate::command::opening::members::ArrayUuid;
+use crate::command::text::failure::Failure;
 use crate::command::text::size::Size;
+use crate::names::name_of;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The server to talk to.
 #[derive(Debug, Args)]
 pub(crate) struct ControlArguments {
-    /// The server's control socket; not needed while you run only one server
+    /// The served array: its name, the first digits of its UUID, or one of its members; not needed while you serve
+    /// only one
+    #[arg(long, value_name = "ARRAY", conflicts_with = "control")]
+    array: Option<OsString>,
+
+    /// The server's control socket, instead of an array
     #[arg(long, value_name = "PATH")]
-    pub(crate) control: Option<PathBuf>,
+    control: Option<PathBuf>,
+}
+
+impl ControlArguments {
+    /// The wanted array.
+    pub(crate) fn wanted(&self) -> Wanted<'_> {
+        Wanted { control: self.control.as_deref(), array: self.array.as_deref(), member: None }
+    }
+}
+
+/// The server to talk to, for commands whose only argument it is.
+#[derive(Debug, Args)]
+pub(crate) struct ArrayArguments {
+    /// The same as --array
+    #[arg(value_name = "ARRAY", conflicts_with_all = ["array", "control"])]
+    word: Option<OsString>,
+
+    #[command(flatten)]
+    control: ControlArguments,
+}
+
+impl ArrayArguments {
+    /// The wanted array.
+    pub(crate) fn wanted(&self) -> Wanted<'_> {
+        let wanted = self.control.wanted();
+        Wanted { array: self.word.as_deref().or(wanted.array), ..wanted }
+    }
 }
 
 /// How the outcome of a change is printed.
@@ -37,7 +72,7 @@ pub(crate) struct ChangeArguments {
 #[derive(Debug, Args)]
 pub(crate) struct StopArguments {
     #[command(flatten)]
-    pub(crate) control: ControlArguments,
+    pub(crate) array: ArrayArguments,
 
     /// Print JSON (docs/json.md)
     #[arg(long)]
@@ -48,7 +83,7 @@ pub(crate) struct StopArguments {
 #[derive(Debug, Args)]
 pub(crate) struct StatusArguments {
     #[command(flatten)]
-    pub(crate) control: ControlArguments,
+    pub(crate) array: ArrayArguments,
 
     /// Repeat the report at this interval, with rates over the interval
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = parse_seconds)]
@@ -61,6 +96,99 @@ pub(crate) struct StatusArguments {
     /// Print JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `list`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Columns: name; first digits of the uuid; level; size; members in sync and slots; state; health; time since \
+the last complete scrub, and the rows that it left wrong; what is under way, with its rate on each member. A \
+narrow terminal gets fewer columns. COLUMNS sets the width.
+
+Health: healthy; unsynced (a resync is due); degraded (members are missing); failed (the array takes no \
+writes); silent (the server does not answer); gone (the server was killed).
+
+Servers are found by their sockets in your runtime directory; --control adds one elsewhere.
+
+Exit status: 0, whatever the arrays' state.")]
+pub(crate) struct ListArguments {
+    /// Also the server with this control socket; may be given several times
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Vec<PathBuf>,
+
+    /// Repeat the list at this interval
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = parse_seconds)]
+    pub(crate) watch: Option<f64>,
+
+    /// Number of lists, with --watch
+    #[arg(long, value_name = "N", requires = "watch")]
+    pub(crate) count: Option<u64>,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `wait`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace wait                      until no resync, recovery or scrub is under way
+  mdspace wait data healthy --timeout 3600
+  mdspace wait data gone            until its server has ended, and its members are free
+
+An array whose name is a state is given with --array.
+Exit status: 0 reached; 1 not within the timeout, or no longer possible; 2 refused.")]
+pub(crate) struct WaitArguments {
+    /// The same as --array
+    #[arg(value_name = "ARRAY")]
+    word: Option<OsString>,
+
+    /// The state to wait for; without it, sync
+    #[arg(value_name = "STATE", value_enum)]
+    state: Option<WaitState>,
+
+    #[command(flatten)]
+    control: ControlArguments,
+
+    /// Give up after this time; 0: look once
+    #[arg(long, value_name = "SECONDS", value_parser = parse_timeout)]
+    pub(crate) timeout: Option<Duration>,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A state that `wait` waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WaitState {
+    /// No resync, recovery or scrub is under way or due
+    Sync,
+    /// The superblocks say that everything is written: no write for a moment
+    Clean,
+    /// Every slot has a current member, and parity and copies agree
+    Healthy,
+    /// The server has ended
+    Gone,
+}
+
+impl WaitArguments {
+    /// The wanted array, and the state.
+    pub(crate) fn wanted(&self) -> Result<(Wanted<'_>, WaitState), Failure> {
+        let wanted = self.control.wanted();
+        let Some(word) = self.word.as_deref() else { return Ok((wanted, WaitState::Sync)) };
+        // A single word may be the state.
+        let alone = word.to_str().filter(|_| self.state.is_none()).map(|word| WaitState::from_str(word, false));
+        match (alone, self.state.unwrap_or(WaitState::Sync)) {
+            (Some(Ok(state)), _) => Ok((wanted, state)),
+            (_, _) if wanted.array.is_some() || wanted.control.is_some() => {
+                let reason = format!("{}: not a state, and the array is given already", name_of(Path::new(word)));
+                Err(Failure::refused(reason).advise("the states are sync, clean, healthy and gone"))
+            }
+            (_, state) => Ok((Wanted { array: Some(word), ..wanted }, state)),
+        }
+    }
 }
 
 /// `iostat`
@@ -105,7 +233,7 @@ D discard or Z zeroing; first sector of 512 bytes; bytes; duration; and the reas
   sweep        a resync, a recovery or another sweep")]
 pub(crate) struct TraceArguments {
     #[command(flatten)]
-    pub(crate) control: ControlArguments,
+    pub(crate) array: ArrayArguments,
 
     /// End after this number of transfers
     #[arg(long, value_name = "N")]
@@ -120,7 +248,7 @@ pub(crate) struct TraceArguments {
 #[derive(Debug, Args)]
 pub(crate) struct TopArguments {
     #[command(flatten)]
-    pub(crate) control: ControlArguments,
+    pub(crate) array: ArrayArguments,
 
     /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
@@ -141,7 +269,7 @@ The program gets the event, the array's name and, if a member is concerned, the 
 a message for Fail, FailSpare, DegradedArray, DeviceDisappeared and TestMessage. A webhook gets JSON by POST.")]
 pub(crate) struct MonitorArguments {
     #[command(flatten)]
-    pub(crate) control: ControlArguments,
+    pub(crate) array: ArrayArguments,
 
     /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
@@ -285,7 +413,7 @@ it computes parity from the data, or writes the first copy over the others.
 Exit status: 0 no errors; 1 errors were found, repaired or not; 2 refused.")]
 pub(crate) struct ScrubArguments {
     /// The members of an array that is not served, in any order; without them, the served array
-    #[arg(value_name = "MEMBER")]
+    #[arg(value_name = "MEMBER", conflicts_with = "array")]
     pub(crate) members: Vec<OsString>,
 
     /// Take only members of the array with this UUID, and skip everything else

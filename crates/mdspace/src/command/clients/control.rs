@@ -1,14 +1,14 @@
 //! `status`, `fail`, `remove`, `add`, `re-add`, `replace`, `set` and `stop`, and what every control client needs.
 
 use crate::command::clients::arguments::{
-    AddArguments, ChangeArguments, ControlArguments, MemberOfServedArguments, ReAddArguments, ReplaceArguments,
-    SetArguments, StatusArguments, StopArguments,
+    AddArguments, ChangeArguments, MemberOfServedArguments, ReAddArguments, ReplaceArguments, SetArguments,
+    StatusArguments, StopArguments,
 };
+use crate::command::clients::choice::{self, Wanted};
 use crate::command::clients::figures::Figures;
 use crate::command::clients::interval::Intervals;
 use crate::command::clients::iostat::measures;
 use crate::command::clients::report::StatusView;
-use crate::command::opening::sockets;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{clear_screen, print, print_json};
 use crate::names::name_of;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// Runs `mdspace status`.
 pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
-    let client = client(&arguments.control)?;
+    let client = client(&arguments.array.wanted())?;
     let is_screen = std::io::stdout().is_terminal();
     let mut before: Option<Measures> = None;
     let mut broken = None;
@@ -61,7 +61,7 @@ pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
 /// Runs `mdspace fail` (`route` `fail`) and `mdspace remove` (`remove`).
 pub(crate) fn change_member(arguments: &MemberOfServedArguments, route: &str) -> Result<(), Failure> {
     let request = json!(MemberRequest { member: named(&arguments.member)? });
-    change(&arguments.change, &format!("/v1/members/{route}"), &request).map(drop)
+    change_of(&arguments.change, Some(&arguments.member), &format!("/v1/members/{route}"), &request).map(drop)
 }
 
 /// Runs `mdspace add`.
@@ -80,12 +80,18 @@ pub(crate) fn re_add(arguments: &ReAddArguments) -> Result<(), Failure> {
 pub(crate) fn replace(arguments: &ReplaceArguments) -> Result<(), Failure> {
     let ReplaceArguments { old, new, force, change: by } = arguments;
     let request = json!(ReplaceRequest { member: named(old)?, with: absolute(new)?, force: *force });
-    change(by, "/v1/members/replace", &request).map(drop)
+    change_of(by, Some(old), "/v1/members/replace", &request).map(drop)
 }
 
 /// Requests a change from the server, and prints the array's status after it.
 pub(crate) fn change(by: &ChangeArguments, route: &str, request: &Value) -> Result<Value, Failure> {
-    let body = client(&by.control)?.post(route, request)?;
+    change_of(by, None, route, request)
+}
+
+/// As [`change`]. Of several served arrays, `member` chooses its own.
+fn change_of(by: &ChangeArguments, member: Option<&OsStr>, route: &str, request: &Value) -> Result<Value, Failure> {
+    let wanted = Wanted { member, ..by.control.wanted() };
+    let body = client(&wanted)?.post(route, request)?;
     if by.told.json {
         print_json(&body)?
     } else {
@@ -130,9 +136,9 @@ pub(crate) fn set(arguments: &SetArguments) -> Result<(), Failure> {
 
 /// Runs `mdspace stop`. When it returns, the members are free.
 pub(crate) fn stop(arguments: &StopArguments) -> Result<(), Failure> {
-    let body = client(&arguments.control)?.post("/v1/stop", &json!({}))?;
+    let body = client(&arguments.array.wanted())?.post("/v1/stop", &json!({}))?;
     let pid = body["pid"].as_i64().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-    let has_ended = pid.is_none_or(wait_for_end);
+    let has_ended = pid.is_none_or(|pid| wait_for_end(pid, END_PATIENCE));
     if arguments.json {
         print_json(&body)?;
     }
@@ -151,10 +157,10 @@ pub(crate) fn stop(arguments: &StopArguments) -> Result<(), Failure> {
 /// device.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until the process `pid` has ended and closed its members. `false` if it does not end.
-fn wait_for_end(pid: Pid) -> bool {
+/// Waits until the process `pid` has ended and closed its members, for at most `patience`. `false` if it does not end.
+pub(super) fn wait_for_end(pid: Pid, patience: Duration) -> bool {
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
-    let deadline = Instant::now() + END_PATIENCE;
+    let deadline = Instant::now() + patience;
     let mut events = [PollFd::new(&process, PollFlags::IN)];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -166,9 +172,9 @@ fn wait_for_end(pid: Pid) -> bool {
     }
 }
 
-/// A client of the server that `arguments` select.
-pub(crate) fn client(arguments: &ControlArguments) -> Result<Client, Failure> {
-    Ok(Client::connect(&sockets::control(arguments.control.as_deref())?)?)
+/// A client of the wanted array's server.
+pub(crate) fn client(wanted: &Wanted<'_>) -> Result<Client, Failure> {
+    Ok(Client::connect(&choice::socket(wanted)?)?)
 }
 
 /// The status in `body`, with the fields that commands print.
@@ -183,7 +189,7 @@ impl From<ClientError> for Failure {
             ClientError::Connect { .. } => {
                 Self::refused(error.to_string()).advise("start the array with `mdspace serve` or `mdspace up`")
             }
-            ClientError::Protocol { .. } => Self::unwell(error.to_string()),
+            ClientError::Protocol { .. } | ClientError::Silent { .. } => Self::unwell(error.to_string()),
             ClientError::Api(ApiError { status, message, member, field, advice }) => {
                 let place: Vec<String> = member.into_iter().chain(field).chain([message]).collect();
                 let message = place.join(": ");

@@ -1,4 +1,5 @@
-//! Doing something again and again, at regular intervals: `status --watch`, `iostat`, `top`, `monitor`.
+//! Doing something again and again, at regular intervals: `list --watch`, `status --watch`, `iostat`, `top`, `monitor`.
+//! And the times that commands take as arguments.
 
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,13 @@ pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
     if (0.01..=1e6).contains(&seconds) { Ok(seconds) } else { Err("expected 0.01 to 1000000 seconds".to_owned()) }
 }
 
+/// A time after which a command gives up; 0 is at once.
+pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected seconds, such as 60 or 0.5".to_owned())?;
+    let is_possible = (0.0..=1e9).contains(&seconds);
+    if is_possible { Ok(Duration::from_secs_f64(seconds)) } else { Err("expected 0 to 1000000000 seconds".to_owned()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +65,11 @@ mod tests {
             [("1", Some(1.0)), ("0.5", Some(0.5)), ("0", None), ("-1", None), ("inf", None), ("x", None)]
         {
             assert_eq!(parse_seconds(text).ok(), expected, "{text}");
+        }
+        assert_eq!(parse_timeout("0"), Ok(Duration::ZERO));
+        assert_eq!(parse_timeout("1.5"), Ok(Duration::from_millis(1500)));
+        for text in ["-1", "inf", "NaN", "1e10", "x"] {
+            parse_timeout(text).expect_err(text);
         }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn measures(client: &Client) -> Result<Measures, Failure> {
 
 /// Runs `mdspace iostat`.
 pub(crate) fn run(arguments: &IostatArguments) -> Result<(), Failure> {
-    let client = client(&arguments.control)?;
+    let client = client(&arguments.control.wanted())?;
     let mut before: Option<Measures> = None;
     for _ in Intervals::new(arguments.interval, arguments.count) {
         let now = measures(&client)?;

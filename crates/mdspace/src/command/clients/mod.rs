@@ -1,12 +1,16 @@
 //! Commands that talk to a server through its control socket: they ask, change and print, and open no member.
 
 pub(crate) mod arguments;
+pub(crate) mod choice;
 pub(crate) mod control;
 mod figures;
 mod interval;
 pub(crate) mod iostat;
+pub(crate) mod list;
 pub(crate) mod monitor;
 mod report;
 pub(crate) mod scrub;
+pub(crate) mod served;
 pub(crate) mod top;
 pub(crate) mod trace;
+pub(crate) mod wait;

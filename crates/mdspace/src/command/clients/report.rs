@@ -1,6 +1,7 @@
 //! The status of a served array as text, in the words of its JSON fields.
 
 use crate::command::clients::figures::{Figures, time};
+use crate::command::clients::served::LastScrubView;
 use crate::command::text::output::columns;
 use crate::command::text::size::Size;
 use crate::command::text::wording::{describe, minutes, utc};
@@ -40,6 +41,9 @@ pub(crate) struct StatusView {
     /// What `--force` accepted. Older servers do not send this.
     #[serde(default)]
     warnings: Vec<String>,
+    /// Older servers do not send this.
+    #[serde(default)]
+    last_scrub: Option<LastScrubView>,
     served: ServedView,
 }
 
@@ -167,6 +171,24 @@ struct LeftOutView {
 struct ServedView {
     nbd: String,
     clients: usize,
+    /// Older servers do not send this.
+    io: Option<IoView>,
+}
+
+#[derive(Debug, Deserialize)]
+struct IoView {
+    backend: String,
+    refusal: Option<String>,
+    cost: Option<String>,
+}
+
+impl IoView {
+    /// What the backend costs and why it is in use, if that is to be said.
+    fn line(&self) -> Option<String> {
+        let cost = self.cost.as_ref()?;
+        let refusal = self.refusal.as_ref().map(|error| format!(" (io_uring is refused: {error})"));
+        Some(format!("  {}{}: {cost}\n", self.backend, refusal.unwrap_or_default()))
+    }
 }
 
 impl StatusView {
@@ -233,7 +255,10 @@ impl StatusView {
         text += &format!("{read_only}\n  uuid {}, metadata {}{chunk}{layout}{unit}\n", self.uuid, self.metadata);
         let (in_sync, slots) = (self.in_sync, self.raid_disks);
         text += &format!("  {in_sync} of {slots} members in sync {}, events {}", self.slots(), self.events);
-        text += &format!(", parity by {}\n", self.kernel);
+        text += &format!(", parity by {}", self.kernel);
+        let io = self.served.io.as_ref();
+        text += &io.map_or("\n".to_owned(), |io| format!(", io by {}\n", io.backend));
+        text.extend(io.and_then(IoView::line));
         if figures.is_some() {
             text += &self.details();
         }
@@ -254,6 +279,9 @@ impl StatusView {
         }
         if let Some(reason) = &self.sweep_failure {
             text += &format!("  the last sweep could not be finished: {reason}\n");
+        }
+        if let Some(last) = &self.last_scrub {
+            text += &format!("  {}\n", last.text());
         }
         text += &figures.map(Figures::requests_text).unwrap_or_default();
         text += &columns(&self.rows(figures));

@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<(), Failure> {
             Failure::refused("standard output is not a terminal").advise("`mdspace status --watch` works without one")
         );
     }
-    let client = client(&arguments.control)?;
+    let client = client(&arguments.array.wanted())?;
     let first = fetch(&client)?; // before the terminal is changed, so that a refusal stays visible
     let mut terminal = ratatui::try_init().map_err(|error| Failure::unwell(format!("the terminal: {error}")))?;
     let shown = show(&mut terminal, &client, first, Duration::from_secs_f64(arguments.interval));

@@ -17,7 +17,7 @@ const HEADING: &str = "TIME(s)       PROCESS   DEVICE                   T    SEC
 
 /// Runs `mdspace trace`.
 pub(crate) fn run(arguments: &TraceArguments) -> Result<(), Failure> {
-    let client = client(&arguments.control)?;
+    let client = client(&arguments.array.wanted())?;
     let mut left = arguments.count;
     let mut route = "/v1/trace".to_owned();
     if !arguments.json {

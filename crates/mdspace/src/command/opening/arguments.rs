@@ -10,8 +10,8 @@ use std::path::PathBuf;
 /// Members of an existing array.
 #[derive(Debug, Args)]
 pub(crate) struct MemberArguments {
-    /// The members, in any order: image files, block devices, quoted globs; for `examine`, or with --uuid or --name,
-    /// directories
+    /// The members, in any order: image files, block devices, whole disks, a part of one (disk.img:2,
+    /// disk.img@OFFSET+LENGTH), quoted globs; for `examine`, or with --uuid or --name, directories
     #[arg(value_name = "MEMBER", required = true)]
     pub(crate) members: Vec<OsString>,
 
@@ -34,7 +34,8 @@ impl MemberArguments {
 /// Members of an array to be assembled.
 #[derive(Debug, Args)]
 pub(crate) struct AssembleArguments {
-    /// The members, in any order: image files, block devices, quoted globs, and with --uuid or --name directories
+    /// The members, in any order: image files, block devices, whole disks, a part of one (disk.img:2,
+    /// disk.img@OFFSET+LENGTH), quoted globs, and with --uuid or --name directories
     #[arg(value_name = "MEMBER", required_unless_present = "scan")]
     members: Vec<OsString>,
 

@@ -10,13 +10,15 @@ use crate::command::text::output::tell;
 use crate::command::text::progress::Progress;
 use crate::machine::{Array, Consent, Machine, Purpose};
 use crate::names::name_of;
+use crate::whole_disks::{Disk, members_on};
 use engine::inspect::find_superblock;
 use engine::status::level_name;
 use engine::{BitmapPolicy, Candidate, Offer, Refusal};
+use format::Defect;
 use format::superblock::Superblock;
 use io::{AnyMember, OpenError};
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Resyncs the array if an unclean stop may have left parity or copies inconsistent. If a member is missing for that, a
 /// note says so and the resync remains due; the data can be used meanwhile.
@@ -40,7 +42,7 @@ pub(crate) async fn resync(array: &Array) {
 pub(crate) struct Found {
     /// Paths of the array's members.
     pub(crate) own: Vec<PathBuf>,
-    /// Files that this user may not read, and that could be members.
+    /// Files that this user may not read, and partitions whose superblock is damaged: they could be members.
     unknown: Vec<OpenError>,
 }
 
@@ -61,18 +63,48 @@ impl Found {
         }
         let reason = format!("{}; it may be one of the {missing} missing members", first.reason());
         Err(Failure::refused(format!("{}: {reason}", name_of(first.path())))
-            .advise("get permission to read it, or name the other members by their paths to continue without it"))
+            .advise("make it readable, or name the other members by their paths to continue without it"))
+    }
+}
+
+/// A line about an array, with its members.
+fn description((superblock, members): &(Superblock, Vec<String>)) -> String {
+    let name = String::from_utf8_lossy(superblock.set_name.as_bytes()).escape_default().to_string();
+    let level = level_name(superblock.level);
+    format!("\n  --uuid {} \"{name}\" ({level}): {}", ArrayUuid(superblock.set_uuid), members.join(" "))
+}
+
+/// The partitions of disks that may be members, but cannot be used.
+fn unknown_on(disks: &[Disk]) -> Vec<OpenError> {
+    let unknown = |(path, defect): (&Path, &Defect)| OpenError::System {
+        path: path.to_owned(),
+        action: "use its superblock",
+        source: std::io::Error::other(format!("{}: {}", defect.field, defect.reason)),
+    };
+    disks.iter().flat_map(Disk::damaged).map(unknown).collect()
+}
+
+/// Prints what is odd about the tables of disks.
+fn note_disks(disks: &[Disk]) {
+    for note in disks.iter().flat_map(Disk::notes) {
+        tell!("note: {note}");
     }
 }
 
 impl Machine {
-    /// The paths in `arguments`; with `--uuid` or `--name` only the members of that array.
+    /// The paths in `arguments`; with `--uuid` or `--name` only the members of that array. A disk with partitions
+    /// stands for the members on it.
     pub(crate) async fn find(&self, arguments: &MemberArguments) -> Result<Found, Failure> {
         let mut found = Found { own: Vec::new(), unknown: Vec::new() };
         let Some(choice) = arguments.choice() else {
-            return expand(&arguments.members).map(|own| Found { own, ..found });
+            let (own, disks) = members_on(expand(&arguments.members)?);
+            self.check_disks(&disks, &own).await?;
+            return Ok(Found { own, unknown: unknown_on(&disks) });
         };
-        for path in expand_with_directories(&arguments.members)? {
+        let (paths, disks) = members_on(expand_with_directories(&arguments.members)?);
+        note_disks(&disks);
+        found.unknown = unknown_on(&disks);
+        for path in paths {
             match self.try_open(&path, Purpose::Look) {
                 Ok(candidate) if self.belongs_to(&choice, &candidate).await => found.own.push(path),
                 Err(error) if error.is_permission_denied() => found.unknown.push(error),
@@ -92,9 +124,27 @@ impl Machine {
         found.is_ok_and(|found| choice.is_of(&found.superblock))
     }
 
-    /// The failure for `paths` that belong to several arrays: it lists the arrays and says how to choose one. `None` if
-    /// they belong to one array.
-    async fn several_arrays(&self, paths: &[PathBuf], refusal: &Refusal) -> Option<Failure> {
+    /// Checks that each disk has a member, and that members on disks are of one array.
+    async fn check_disks(&self, disks: &[Disk], own: &[PathBuf]) -> Result<(), Failure> {
+        if let Some(refusal) = disks.iter().find_map(Disk::without_members) {
+            return Err(refusal.into());
+        }
+        if disks.is_empty() {
+            return Ok(());
+        }
+        let arrays = self.arrays_of(own).await;
+        if arrays.len() > 1 {
+            let described: String = arrays.iter().map(description).collect();
+            let reason = format!("on these disks are members of {} arrays:{described}", arrays.len());
+            return Err(Failure::refused(reason)
+                .advise("add the --uuid of the one that you mean, or --name; `mdspace detect` prints more"));
+        }
+        note_disks(disks);
+        Ok(())
+    }
+
+    /// The arrays that `paths` belong to, each with a superblock and its members' names.
+    async fn arrays_of(&self, paths: &[PathBuf]) -> Vec<(Superblock, Vec<String>)> {
         let mut arrays: Vec<(Superblock, Vec<String>)> = Vec::new();
         for path in paths {
             let Ok(Candidate { name, member }) = self.try_open(path, Purpose::Look) else { continue };
@@ -104,16 +154,18 @@ impl Machine {
                 None => arrays.push((found.superblock, vec![name])),
             }
         }
+        arrays
+    }
+
+    /// The failure for `paths` that belong to several arrays: it lists the arrays and says how to choose one. `None` if
+    /// they belong to one array.
+    async fn several_arrays(&self, paths: &[PathBuf], refusal: &Refusal) -> Option<Failure> {
+        let arrays = self.arrays_of(paths).await;
         let (first, others) = arrays.split_first()?;
         if others.is_empty() {
             return None;
         }
-        let described = arrays.iter().map(|(superblock, members)| {
-            let name = String::from_utf8_lossy(superblock.set_name.as_bytes()).escape_default().to_string();
-            let level = level_name(superblock.level);
-            format!("\n  {} \"{name}\" ({level}): {}", ArrayUuid(superblock.set_uuid), members.join(" "))
-        });
-        let described: String = described.collect();
+        let described: String = arrays.iter().map(description).collect();
         let odd = refusal.member.as_deref().unwrap_or("one of the members");
         let count = arrays.len();
         let reason = format!(

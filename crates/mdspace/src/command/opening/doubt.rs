@@ -5,6 +5,7 @@
 
 use crate::machine::Array;
 use crate::names::path_of;
+use crate::place::resolve;
 use engine::DoubtfulZeros;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,10 +14,19 @@ use std::ops::Range;
 pub(crate) async fn warn_of_doubtful_zeros(array: &Array) {
     let names = array.status().members.into_iter().map(|member| member.name);
     let holes: Vec<(String, Range<u64>)> =
-        names.flat_map(|name| io::holes(&path_of(&name)).into_iter().map(move |hole| (name.clone(), hole))).collect();
+        names.flat_map(|name| holes(&name).into_iter().map(move |hole| (name.clone(), hole))).collect();
     for warning in warnings(array.doubtful_zeros(&holes).await) {
         tracing::warn!("{warning}");
     }
+}
+
+/// The holes of a member's file, or of the part of it that is the member, in bytes of the member.
+fn holes(name: &str) -> Vec<Range<u64>> {
+    let Ok((file, part)) = resolve(&path_of(name)) else { return Vec::new() };
+    let holes = io::holes(&file).into_iter();
+    let Some(io::Part { at, bytes }) = part else { return holes.collect() };
+    let inside = |byte: u64| byte.saturating_sub(at).min(bytes);
+    holes.map(|hole| inside(hole.start)..inside(hole.end)).filter(|hole| !hole.is_empty()).collect()
 }
 
 /// A warning for each member, or set of members, with doubtful zeros.

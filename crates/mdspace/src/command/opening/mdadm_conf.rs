@@ -103,7 +103,7 @@ impl Config {
 }
 
 /// All block devices with a size, as the kernel lists them.
-fn block_devices() -> Vec<OsString> {
+pub(crate) fn block_devices() -> Vec<OsString> {
     let listed = std::fs::read_to_string("/proc/partitions").unwrap_or_default();
     let devices = listed.lines().skip(2).filter_map(|line| {
         let mut words = line.split_whitespace();

@@ -6,6 +6,7 @@
 use crate::command::text::failure::Failure;
 use crate::machine::refuse_duplicates;
 use crate::names::name_of;
+use crate::place::{identity, split_word};
 use format::superblock::Superblock;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -102,11 +103,31 @@ pub(crate) fn expand_with_directories(words: &[OsString]) -> Result<Vec<PathBuf>
     }
     // Directories may overlap, and /dev/disk has several links to one device, so a duplicate is not an error here.
     let mut seen = std::collections::HashSet::new();
-    members.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
+    members.retain(|path| identity(path).map_or(true, |identity| seen.insert(identity)));
     Ok(members)
 }
 
 fn expand_word(word: &OsStr, paths: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    let path = Path::new(word);
+    if path.symlink_metadata().is_ok() {
+        paths.push(path.to_owned());
+        return Ok(());
+    }
+    // A part of each file that the rest of the word names.
+    if let Some((files, part)) = split_word(path) {
+        let mut found = Vec::new();
+        expand_file(files.as_os_str(), &mut found)?;
+        paths.extend(found.into_iter().map(|file| {
+            let mut name = file.into_os_string();
+            name.push(&part);
+            name.into()
+        }));
+        return Ok(());
+    }
+    expand_file(word, paths)
+}
+
+fn expand_file(word: &OsStr, paths: &mut Vec<PathBuf>) -> Result<(), Failure> {
     let path = Path::new(word);
     if path.symlink_metadata().is_ok() {
         paths.push(path.to_owned());

@@ -2,8 +2,8 @@
 //!
 //! They are in a directory of the user's own (mode 0700): `$XDG_RUNTIME_DIR/mdspace`; or `/run/user/UID/mdspace`, if
 //! that belongs to the user; or `/run/mdspace` for root; or `/tmp/mdspace-UID`. Commands that talk to a server look
-//! there and in `./mdspace-data`. They use a socket only if it is the only one: the choice between two arrays is the
-//! user's. Servers refuse a directory in which other users can put sockets; commands skip it and say so.
+//! there and in `./mdspace-data`; `clients::choice` chooses among the sockets found. Servers refuse a directory in which
+//! other users can put sockets; commands skip it and say so. Nothing here connects to a socket.
 
 use crate::command::opening::members::ArrayUuid;
 use crate::command::opening::ownership::{check_directory, check_directory_of};
@@ -14,11 +14,13 @@ use std::ffi::OsString;
 use std::fs::DirBuilder;
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// Where `mdspace up` keeps its members and sockets, under the current directory.
 pub(crate) const UP_DIRECTORY: &str = "mdspace-data";
+
+/// Digits of the array's uuid in the names of its sockets, and in lists.
+pub(crate) const UUID_DIGITS: usize = 8;
 
 /// Ending of every control socket's name.
 const CONTROL_SUFFIX: &str = "control.sock";
@@ -49,31 +51,14 @@ impl Sockets {
     }
 }
 
-/// The control socket to talk to: `given`, or the only one with a server behind it.
-pub(crate) fn control(given: Option<&Path>) -> Result<PathBuf, Failure> {
-    if let Some(path) = given {
-        return Ok(path.to_owned());
-    }
+/// The control sockets of this user, in each directory that commands search. A server may have left its socket behind.
+pub(crate) fn control_sockets() -> Vec<PathBuf> {
     let directories = own_directories().into_iter().chain([UP_DIRECTORY.into()]);
-    choose(directories.flat_map(|directory| answering(&directory)).collect())
+    directories.flat_map(|directory| control_sockets_in(&directory)).collect()
 }
 
-/// The only element of `found`.
-fn choose(mut found: Vec<PathBuf>) -> Result<PathBuf, Failure> {
-    match found.len() {
-        0 => Err(Failure::refused("no array of yours is being served here")
-            .advise("start one with `mdspace serve` or `mdspace up`, or name its socket with --control PATH")),
-        1 => Ok(found.remove(0)),
-        several => {
-            let list: Vec<String> = found.iter().map(|path| format!("--control {}", path.display())).collect();
-            Err(Failure::refused(format!("{several} arrays are being served"))
-                .advise(format!("choose one: {}", list.join(", or "))))
-        }
-    }
-}
-
-/// Control sockets in `directory` with a server behind them.
-fn answering(directory: &Path) -> Vec<PathBuf> {
+/// Control sockets in `directory`.
+fn control_sockets_in(directory: &Path) -> Vec<PathBuf> {
     match check_directory(directory) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
@@ -84,10 +69,21 @@ fn answering(directory: &Path) -> Vec<PathBuf> {
     }
     let Ok(entries) = directory.read_dir() else { return Vec::new() };
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let control = paths.filter(|path| path.to_string_lossy().ends_with(CONTROL_SUFFIX));
-    let mut alive: Vec<PathBuf> = control.filter(|path| UnixStream::connect(path).is_ok()).collect();
-    alive.sort();
-    alive
+    let mut control: Vec<PathBuf> = paths.filter(|path| path.to_string_lossy().ends_with(CONTROL_SUFFIX)).collect();
+    control.sort();
+    control
+}
+
+/// The array's name, in harmless letters, and the first digits of its uuid, from the name of a control socket; empty if
+/// the socket has another name.
+pub(crate) fn named_after(socket: &Path) -> (String, String) {
+    let file = socket.file_name().unwrap_or_default().to_string_lossy();
+    let stem = file.strip_suffix(CONTROL_SUFFIX).and_then(|stem| stem.strip_suffix('.')).unwrap_or_default();
+    let (name, uuid) = stem.rsplit_once('-').unwrap_or(("", stem));
+    match uuid.len() == UUID_DIGITS && uuid.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => (name.to_owned(), uuid.to_owned()),
+        false => (stem.to_owned(), String::new()),
+    }
 }
 
 /// Directories of this user's sockets. A server started now uses the first.
@@ -121,13 +117,17 @@ fn make_own(directory: &Path) -> Result<(), Failure> {
     check_directory(directory).map_err(failed)
 }
 
+/// An array's name, as it is in the names of its sockets.
+pub(crate) fn harmless(name: &str) -> String {
+    let harmless = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    name.chars().map(harmless).collect::<String>().trim_start_matches('.').to_owned()
+}
+
 /// The beginning of the sockets' names: readable, and different for different arrays.
 fn stem(name: &str, uuid: ArrayUuid) -> String {
-    let harmless = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
-    let name: String = name.chars().map(harmless).collect();
-    let name = name.trim_start_matches('.');
+    let name = harmless(name);
     let uuid = uuid.to_string();
-    let short = &uuid[..8];
+    let short = &uuid[..UUID_DIGITS];
     if name.is_empty() { short.to_owned() } else { format!("{name}-{short}") }
 }
 
@@ -147,6 +147,9 @@ mod tests {
             ("a/b\n", "a_b_-abababab"),
         ] {
             assert_eq!(stem(name, UUID), expected);
+            let socket = PathBuf::from(format!("/run/{expected}.{CONTROL_SUFFIX}"));
+            let (name, uuid) = named_after(&socket);
+            assert_eq!((format!("{name}-{uuid}").trim_start_matches('-'), &*uuid), (expected, "abababab"));
         }
     }
 
@@ -161,11 +164,14 @@ mod tests {
         let mode = |mode| std::fs::set_permissions(&own, std::fs::Permissions::from_mode(mode)).expect("its mode");
         for (bits, is_used) in [(0o700, true), (0o755, true), (0o770, false), (0o1777, false)] {
             mode(bits);
-            assert_eq!(answering(&own).len(), usize::from(is_used), "{bits:o}");
+            assert_eq!(control_sockets_in(&own).len(), usize::from(is_used), "{bits:o}");
             assert_eq!(make_own(&own).is_ok(), is_used, "{bits:o}");
         }
         mode(0o700);
-        assert!(answering(&link).is_empty() && make_own(&link).is_err(), "the owner of a link can lead it elsewhere");
+        assert!(
+            control_sockets_in(&link).is_empty() && make_own(&link).is_err(),
+            "the owner of a link can lead it elsewhere"
+        );
         let other = Uid::from_raw(rustix::process::getuid().as_raw() + 1);
         assert!(check_directory_of(&own, other).is_err_and(|error| error.to_string().contains("not to you")));
     }
@@ -185,15 +191,5 @@ mod tests {
         let given = directories_of(user, Some("/elsewhere".into()), runtimes.path());
         assert_eq!(given, [PathBuf::from("/elsewhere/mdspace")]);
         assert_eq!(directories_of(Uid::ROOT, None, runtimes.path()), [PathBuf::from("/run/mdspace")]);
-    }
-
-    #[test]
-    fn a_single_server_is_found_and_of_two_none_is_chosen() {
-        let (a, b) = (PathBuf::from("/run/a.control.sock"), PathBuf::from("/run/b.control.sock"));
-        assert_eq!(choose(vec![a.clone()]).expect("only one"), a);
-        let error = choose(Vec::new()).expect_err("none").to_string();
-        assert!(error.contains("mdspace serve"), "{error}");
-        let error = choose(vec![a, b]).expect_err("two").to_string();
-        assert!(error.contains("--control /run/a.control.sock, or --control /run/b.control.sock"), "{error}");
     }
 }

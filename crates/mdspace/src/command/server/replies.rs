@@ -1,10 +1,12 @@
 //! Replies to control commands: JSON bodies and refusals.
 
 use crate::command::server::exports::ExportStatus;
-use crate::machine::Array;
+use crate::command::server::saved_scrub::LastScrub;
+use crate::machine::{Array, Machine};
 use engine::Refusal;
 use engine::status::Status;
 use export::control::ApiError;
+use io::Backend;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -13,6 +15,7 @@ use serde_json::Value;
 struct ServedStatus<'a> {
     #[serde(flatten)]
     array: Status,
+    last_scrub: &'a Option<LastScrub>,
     served: &'a Served,
 }
 
@@ -27,9 +30,42 @@ pub(super) struct Served {
     pub(super) ways: Vec<ExportStatus>,
     /// The URL of control, metrics and the page, if HTTP is on.
     pub(super) http: Option<String>,
+    /// How members and sockets are read and written.
+    pub(super) io: Io,
     /// The server's process.
     pub(super) pid: u32,
+    /// The last complete scrub. It is a field of the status itself.
+    #[serde(skip)]
+    pub(super) last_scrub: Option<LastScrub>,
 }
+
+/// The backend of input and output.
+#[derive(Clone, Serialize)]
+pub(super) struct Io {
+    backend: &'static str,
+    /// Why the system refused io_uring, if threads were not asked for.
+    refusal: Option<String>,
+    /// The price of the backend, in words.
+    cost: Option<&'static str>,
+}
+
+impl Io {
+    pub(super) fn of(machine: &Machine) -> Self {
+        let (backend, refusal) = machine.backend();
+        Self { backend: backend.name(), refusal, cost: (backend == Backend::Threads).then_some(THREADS_COST) }
+    }
+
+    /// A sentence for the log.
+    pub(super) fn text(&self) -> String {
+        let Self { backend, refusal, cost } = self;
+        let refusal = refusal.as_ref().map(|error| format!(", as the system refuses io_uring ({error})"));
+        let cost = cost.map(|cost| format!(": {cost}"));
+        format!("input and output by {backend}{}{}", refusal.unwrap_or_default(), cost.unwrap_or_default())
+    }
+}
+
+/// From docs/decisions/0108-threads-where-io-uring-is-refused.md.
+const THREADS_COST: &str = "large transfers take up to two thirds more processor time, and ublk is not there";
 
 /// The reply to `stop`.
 #[derive(Serialize)]
@@ -56,7 +92,7 @@ impl Answer {
 }
 
 pub(super) fn status(array: &Array, served: &Served) -> Value {
-    json(&ServedStatus { array: array.status(), served })
+    json(&ServedStatus { array: array.status(), last_scrub: &served.last_scrub, served })
 }
 
 pub(super) fn json(value: &impl Serialize) -> Value {

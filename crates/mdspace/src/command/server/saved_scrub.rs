@@ -1,34 +1,68 @@
-//! The file that holds an unfinished scrub, for which md's metadata has no place.
+//! The files that hold an array's unfinished scrub and the result of its last one, for which md's metadata has no place.
 //!
-//! Each array has one in the user's state directory: `$XDG_STATE_HOME/mdspace`, `~/.local/state/mdspace`, or
-//! `/var/lib/mdspace` for root. It is the report as JSON, and replaced as a whole. If it is lost, the scrub starts
-//! over; nothing else is lost.
+//! Each array has its own in the user's state directory: `$XDG_STATE_HOME/mdspace`, `~/.local/state/mdspace`, or
+//! `/var/lib/mdspace` for root. The unfinished scrub is its report as JSON. Both are replaced as a whole. If they are
+//! lost, the scrub starts over, and the last one is unknown; nothing else is lost.
 
 use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;
 use crate::machine::{Array, Machine, Purpose};
-use engine::ScrubReport;
 use engine::inspect::find_superblock;
 use engine::status::uuid_text;
-use std::cell::Cell;
+use engine::{ScrubAction, ScrubReport, ScrubState};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Time between two checkpoints. A killed scrub repeats no more than this.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// The file for one array's scrub.
+/// The extension of the last scrub's file, in place of that of the unfinished one.
+const LAST: &str = "last.json";
+
+/// The files for one array's scrubs.
 pub(crate) struct SavedScrub {
-    /// `None` if the user has no directory for it.
+    /// Of the unfinished scrub; `None` if the user has no directory for it.
     path: Option<PathBuf>,
     has_failed: Cell<bool>,
+    last: RefCell<Option<LastScrub>>,
+}
+
+/// The result of the last complete scrub of the whole array (docs/json.md).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LastScrub {
+    action: ScrubAction,
+    /// Seconds since 1970.
+    ended: u64,
+    /// Rows that were wrong, and those that it left so.
+    found: u64,
+    left: u64,
+}
+
+impl LastScrub {
+    /// The result of a scrub that ends now; `None` of a scrub that did not complete, or covered a part of the array.
+    fn of(report: &ScrubReport, array_bytes: u64) -> Option<Self> {
+        let is_whole = report.state == ScrubState::Complete && report.array == (0..array_bytes);
+        let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let counts = &report.found.counts;
+        is_whole.then(|| Self { action: report.action, ended, found: counts.found(), left: counts.left() })
+    }
 }
 
 impl SavedScrub {
     /// The saved scrub of `array`.
     pub(crate) fn of(array: &Array) -> Result<Self, Failure> {
-        Ok(Self { path: path(&array.status().uuid), has_failed: Cell::new(false) })
+        let path = path(&array.status().uuid);
+        let last = path.as_deref().and_then(|path| read(&path.with_extension(LAST)));
+        Ok(Self { path, has_failed: Cell::new(false), last: RefCell::new(last) })
+    }
+
+    /// The last complete scrub.
+    pub(crate) fn last(&self) -> Option<LastScrub> {
+        self.last.borrow().clone()
     }
 
     /// The interrupted scrub of the array on `paths`.
@@ -42,7 +76,7 @@ impl SavedScrub {
 
     /// Passes the saved scrub to the array, which continues it.
     pub(crate) fn restore(&self, array: &Array) {
-        let Some(report) = self.path.as_deref().and_then(read) else { return };
+        let Some(report) = self.path.as_deref().and_then(read::<ScrubReport>) else { return };
         let (action, position, end) = (report.action, report.position, report.positions.end);
         match array.restore_scrub(report) {
             Ok(()) => {
@@ -55,12 +89,17 @@ impl SavedScrub {
 
     /// Saves the array's scrub at each checkpoint, until the array is stopped. The end of the scrub removes the file.
     pub(crate) async fn keep(&self, array: &Array) {
-        array.watch_scrub(INTERVAL, &|report| self.save(report)).await;
+        array.watch_scrub(INTERVAL, &|report| self.save(report, array.bytes())).await;
     }
 
-    fn save(&self, report: &ScrubReport) {
+    fn save(&self, report: &ScrubReport, array_bytes: u64) {
+        let ended = LastScrub::of(report, array_bytes);
+        if ended.is_some() {
+            self.last.replace(ended.clone());
+        }
         let Some(path) = &self.path else { return };
-        let saved = if report.state.is_over() { remove(path) } else { write(path, report) };
+        let kept = ended.map_or(Ok(()), |ended| write(&path.with_extension(LAST), &ended));
+        let saved = kept.and_then(|()| if report.state.is_over() { remove(path) } else { write(path, report) });
         if let Err(error) = saved
             && !self.has_failed.replace(true)
         {
@@ -80,17 +119,17 @@ fn path(uuid: &str) -> Option<PathBuf> {
     Some(directory.join(format!("{}.scrub.json", uuid.replace(':', "-"))))
 }
 
-/// The saved report; `None` if the file is missing or is not such a report.
-fn read(path: &Path) -> Option<ScrubReport> {
+/// What was saved; `None` if the file is missing or holds something else.
+fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
-fn write(path: &Path, report: &ScrubReport) -> std::io::Result<()> {
+fn write(path: &Path, value: &impl Serialize) -> std::io::Result<()> {
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)?;
     }
     let fresh = path.with_extension("new");
-    std::fs::write(&fresh, serde_json::to_vec(report)?)?;
+    std::fs::write(&fresh, serde_json::to_vec(value)?)?;
     std::fs::rename(fresh, path)
 }
 

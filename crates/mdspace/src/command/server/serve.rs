@@ -16,7 +16,7 @@ use crate::command::server::commands::Commands;
 use crate::command::server::control::{Addresses, Backend, Control, ControlSource, Http, Reply, Request};
 use crate::command::server::exports::{ExportStatus, Exports, NbdSource};
 use crate::command::server::nbd_address::NbdAddress;
-use crate::command::server::replies::{Answer, Served, Stopped, json, status};
+use crate::command::server::replies::{Answer, Io, Served, Stopped, json, status};
 use crate::command::server::saved_scrub::SavedScrub;
 use crate::command::server::volume::Exported;
 use crate::command::text::failure::Failure;
@@ -135,6 +135,8 @@ pub(crate) struct ArrayServer<'a> {
 struct Front {
     exports: Exports,
     addresses: Addresses,
+    saved: Rc<SavedScrub>,
+    io: Io,
     commands: mpsc::UnboundedReceiver<Request>,
     terminated: std::pin::Pin<Box<dyn Future<Output = std::io::Result<io::signal::Signal>>>>,
 }
@@ -159,7 +161,7 @@ impl<'a> ArrayServer<'a> {
         let refused = |error: std::io::Error| Failure::refused(error.to_string());
         let gauges = Gauges::new();
         array.observe(Some(Rc::new(gauges.clone())));
-        let saved = SavedScrub::of(&array)?;
+        let saved = Rc::new(SavedScrub::of(&array)?);
         let volume = Measured::new(Exported(array.clone()), &gauges);
         let exports = Exports::open(&array.status().name, &volume, nbd, exports).await?;
         let (sender, commands) = mpsc::unbounded();
@@ -172,13 +174,15 @@ impl<'a> ArrayServer<'a> {
             }
         };
         let background = io::spawn({
-            let array = array.clone();
+            let (array, saved) = (array.clone(), saved.clone());
             saved.restore(&array);
             async move {
                 join(run_background(&array), saved.keep(&array)).await;
             }
         });
-        let front = Front { exports, addresses, commands, terminated: Box::pin(terminated) };
+        let io = Io::of(machine);
+        tracing::info!(target: engine::LOG_TARGET, "{}", io.text());
+        let front = Front { exports, addresses, saved, io, commands, terminated: Box::pin(terminated) };
         let commands = Commands::new(machine, array, gauges);
         Ok(Self { commands, front, background, control })
     }
@@ -288,7 +292,9 @@ impl Front {
             clients: self.exports.nbd_clients(),
             ways: self.exports.status(),
             http: self.addresses.http.clone(),
+            io: self.io.clone(),
             pid: std::process::id(),
+            last_scrub: self.saved.last(),
         }
     }
 }

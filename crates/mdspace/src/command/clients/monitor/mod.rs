@@ -6,9 +6,9 @@
 mod events;
 
 use crate::command::clients::arguments::MonitorArguments;
+use crate::command::clients::choice;
 use crate::command::clients::control::view;
 use crate::command::clients::interval::Intervals;
-use crate::command::opening::sockets;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_as_it_is, tell};
 use crate::command::text::wording::utc;
@@ -22,7 +22,7 @@ use std::time::SystemTime;
 
 /// Runs `mdspace monitor`.
 pub(crate) fn run(arguments: &MonitorArguments) -> Result<(), Failure> {
-    let path = sockets::control(arguments.control.control.as_deref())?;
+    let path = choice::socket(&arguments.array.wanted())?;
     let webhook = arguments.webhook.as_deref().map(Webhook::new).transpose().map_err(|reason| {
         Failure::refused(format!("--webhook: {reason}"))
             .advise("for other protocols use --program with a script that calls curl")

@@ -89,7 +89,7 @@ struct ScrubReply {
 
 /// Runs `mdspace scrub` for a served array.
 pub(crate) fn online(arguments: &ScrubArguments) -> Result<(), Failure> {
-    let client = client(&arguments.control)?;
+    let client = client(&arguments.control.wanted())?;
     let command = match action_of(arguments) {
         _ if arguments.pause => ScrubCommand::Pause,
         _ if arguments.resume => ScrubCommand::Resume,

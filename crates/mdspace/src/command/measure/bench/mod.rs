@@ -113,7 +113,7 @@ fn names(level: Level) -> Vec<&'static str> {
     let geometry = Geometry::new(&shape).expect("every level can have four members of that length");
     let mut workloads = workload::healthy(&geometry);
     let mut names = Vec::new();
-    if has_redundancy(level) {
+    if level.is_redundant() {
         workloads.extend(workload::degraded(&geometry));
         names.extend([scrub::CHECK_NAME, scrub::BESIDE_A_CHECK].into_iter().chain(sweeps::NAMES));
     }
@@ -136,10 +136,6 @@ fn parts(arguments: &BenchArguments, level: Level) -> usize {
     1 + meant.len() - sweeps.saturating_sub(1)
 }
 
-fn has_redundancy(level: Level) -> bool {
-    level.is_redundant()
-}
-
 async fn bench_level(
     machine: &Machine,
     members: &[AnyMember],
@@ -150,7 +146,7 @@ async fn bench_level(
 ) -> Result<LevelReport, Failure> {
     let mut begin = |part: &str| steps.begin(&format!("{}: {part}", level_name(level)));
     begin("creating and filling the array");
-    let chunk_bytes = if matches!(level, Level::Linear | Level::Raid1) { 0 } else { arguments.chunk.0 };
+    let chunk_bytes = if level.has_chunks() { arguments.chunk.0 } else { 0 };
     let integrity = arguments.integrity && level.is_redundant();
     // The whole array is written before the first measurement.
     make_array(machine, members, level, chunk_bytes, integrity, overwrite, Contents::Consistent).await?;
@@ -186,24 +182,24 @@ async fn bench_level(
         begin(workload.name);
         report.figures.push(measure(&bench, workload, time).await?);
     }
-    if has_redundancy(level) && is_meant(scrub::CHECK_NAME) {
+    if level.is_redundant() && is_meant(scrub::CHECK_NAME) {
         begin(scrub::CHECK_NAME);
         report.figures.push(scrub::check(&bench, &geometry).await?);
     }
-    if has_redundancy(level) && is_meant(scrub::BESIDE_A_CHECK) {
+    if level.is_redundant() && is_meant(scrub::BESIDE_A_CHECK) {
         begin(scrub::BESIDE_A_CHECK);
         let reads = workload::healthy(&geometry).swap_remove(0);
         report.figures.push(scrub::beside_a_check(&bench, reads, time).await?);
     }
     bench.array.stop().await?;
-    if has_redundancy(level) {
+    if level.is_redundant() {
         let degraded = degraded(machine, &bench).await?;
         for workload in workload::degraded(&geometry).into_iter().filter(|workload| is_meant(workload.name)) {
             begin(workload.name);
             report.figures.push(measure(&degraded, workload, time).await?);
         }
     }
-    if has_redundancy(level) && sweeps::NAMES.into_iter().any(is_meant) {
+    if level.is_redundant() && sweeps::NAMES.into_iter().any(is_meant) {
         begin("sweeps");
         report.sweeps = measure_sweeps(machine, members, level, chunk_bytes, integrity, &bench, &geometry).await?;
     }

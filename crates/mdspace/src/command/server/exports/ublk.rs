@@ -6,6 +6,7 @@ use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;
 use export::ublk::BlockDevice;
 use futures_util::future::LocalBoxFuture;
+use io::Backend;
 use io::ublk::CONTROL;
 use std::io::ErrorKind;
 
@@ -14,6 +15,11 @@ pub(super) struct UblkExport(BlockDevice);
 
 impl UblkExport {
     pub(super) async fn open(volume: &Served) -> Result<Self, Failure> {
+        if io::current_backend() != Backend::IoUring {
+            let advice = format!("allow io_uring (and start without --io threads); or {OTHER_BLOCK_DEVICES}");
+            let reason = "--ublk: its driver takes commands from an io_uring alone, and this server runs on threads";
+            return Err(Failure::refused(reason).advise(advice));
+        }
         if !std::fs::exists(CONTROL).unwrap_or(true) {
             let reason = format!("--ublk: this kernel has no ublk driver ({CONTROL} is not there)");
             let advice = format!("load it with `modprobe ublk_drv` (Linux 6.5 or later); or {OTHER_BLOCK_DEVICES}");

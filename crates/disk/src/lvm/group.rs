@@ -1,0 +1,162 @@
+//! A volume group: its physical and logical volumes.
+
+use super::text::{Section, Value, parse};
+
+const SECTOR_BYTES: u64 = 512;
+
+/// The most segments of a logical volume, and volumes of a group.
+const COUNT_MAX: usize = 100_000;
+
+/// A volume group, as its newest metadata describe it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// The number of its last change.
+    pub sequence: u64,
+    /// The ids of its physical volumes, without dashes.
+    pub physical: Vec<PhysicalPlace>,
+    /// Its logical volumes, in the order of the text. Hidden parts of others are not among them.
+    pub logical: Vec<LogicalVolume>,
+}
+
+/// A physical volume of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PhysicalPlace {
+    /// Its name in segments: `pv0`.
+    pub key: String,
+    /// Its id, without dashes.
+    pub id: String,
+    /// Where its first extent begins, in bytes.
+    pub data_at: u64,
+}
+
+/// A logical volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogicalVolume {
+    /// Its name.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Its segments, ascending and without gaps; `Err` is the type of the first segment that is no stripe.
+    pub segments: Result<Vec<Segment>, String>,
+}
+
+/// A range of a logical volume, striped over one or more physical volumes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// Its first byte in the logical volume.
+    pub at: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// Bytes in a stripe's unit; the whole segment if there is one stripe.
+    pub unit_bytes: u64,
+    /// Where the stripes are.
+    pub stripes: Vec<Stripe>,
+}
+
+/// A stripe of a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stripe {
+    /// The index of the physical volume in [`Group::physical`].
+    pub physical: usize,
+    /// Its first byte there.
+    pub at: u64,
+}
+
+impl Group {
+    /// Decodes the metadata's text.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn decode(text: &str) -> Result<Self, String> {
+        let whole = parse(text)?;
+        let (name, group) = whole.sections().next().ok_or("its metadata name no volume group")?;
+        let extent = group.number("extent_size").and_then(|sectors| sectors.checked_mul(SECTOR_BYTES));
+        let extent = extent.filter(|bytes| *bytes > 0).ok_or("its metadata have no extent_size")?;
+        let none = Section::default();
+        let physical: Option<Vec<_>> = sections(group, "physical_volumes", &none).map(physical_volume).collect();
+        let physical = physical.ok_or("its metadata have a physical volume without id or pe_start")?;
+        let logical = sections(group, "logical_volumes", &none)
+            .filter(|(_, volume)| is_visible(volume))
+            .map(|(name, volume)| logical_volume(name, volume, extent, &physical))
+            .collect::<Option<Vec<_>>>()
+            .ok_or("its metadata have a logical volume with segments that make no sense")?;
+        Ok(Self { name: name.to_owned(), sequence: group.number("seqno").unwrap_or(0), physical, logical })
+    }
+}
+
+fn sections<'a>(
+    group: &'a Section,
+    name: &str,
+    none: &'a Section,
+) -> impl Iterator<Item = (&'a str, &'a Section)> + use<'a> {
+    group.section(name).unwrap_or(none).sections().take(COUNT_MAX)
+}
+
+fn physical_volume((key, volume): (&str, &Section)) -> Option<PhysicalPlace> {
+    let id = volume.text("id")?.replace('-', "");
+    let data_at = volume.number("pe_start")?.checked_mul(SECTOR_BYTES)?;
+    Some(PhysicalPlace { key: key.to_owned(), id, data_at })
+}
+
+fn is_visible(volume: &Section) -> bool {
+    let status = volume.list("status").unwrap_or_default();
+    status.iter().any(|flag| matches!(flag, Value::Text(flag) if flag == "VISIBLE"))
+}
+
+fn logical_volume(name: &str, volume: &Section, extent: u64, physical: &[PhysicalPlace]) -> Option<LogicalVolume> {
+    let mut bytes = 0_u64;
+    let mut segments = Ok(Vec::new());
+    let count = usize::try_from(volume.number("segment_count")?).ok()?.min(COUNT_MAX);
+    for number in 1..=count {
+        let section = volume.section(&format!("segment{number}"))?;
+        let at = section.number("start_extent")?.checked_mul(extent)?;
+        let length = section.number("extent_count")?.checked_mul(extent)?;
+        if at != bytes {
+            return None;
+        }
+        bytes = bytes.checked_add(length)?;
+        let kind = section.text("type")?;
+        match &mut segments {
+            Ok(list) if kind == "striped" => list.push(striped(section, at, length, extent, physical)?),
+            Ok(_) => segments = Err(kind.to_owned()),
+            Err(_) => {}
+        }
+    }
+    Some(LogicalVolume { name: name.to_owned(), bytes, segments })
+}
+
+fn striped(section: &Section, at: u64, bytes: u64, extent: u64, physical: &[PhysicalPlace]) -> Option<Segment> {
+    let (pairs, rest) = section.list("stripes")?.as_chunks::<2>();
+    let stripes: Option<Vec<Stripe>> = pairs.iter().map(|pair| stripe(pair, extent, physical)).collect();
+    let stripes = stripes.filter(|stripes| rest.is_empty() && !stripes.is_empty())?;
+    let unit_bytes = match stripes.len() {
+        1 => bytes,
+        _ => section.number("stripe_size")?.checked_mul(SECTOR_BYTES)?,
+    };
+    (unit_bytes > 0 || bytes == 0).then_some(Segment { at, bytes, unit_bytes, stripes })
+}
+
+fn stripe(pair: &[Value; 2], extent: u64, physical: &[PhysicalPlace]) -> Option<Stripe> {
+    let [Value::Text(key), Value::Number(first)] = pair else { return None };
+    let index = physical.iter().position(|place| place.key == *key)?;
+    let at = physical[index].data_at.checked_add(first.checked_mul(extent)?)?;
+    Some(Stripe { physical: index, at })
+}
+
+impl LogicalVolume {
+    /// Where byte `at` is: the physical volume's index, the position there, and how many bytes follow in one piece.
+    /// `None`: past the end, or in a segment that is no stripe.
+    pub fn locate(&self, at: u64) -> Option<(usize, u64, u64)> {
+        let segments = self.segments.as_ref().ok()?;
+        let index = segments.partition_point(|segment| segment.at <= at).checked_sub(1)?;
+        let segment = &segments[index];
+        let inside = at.checked_sub(segment.at).filter(|inside| *inside < segment.bytes)?;
+        let count = segment.stripes.len() as u64;
+        let (unit, skip) = (inside / segment.unit_bytes, inside % segment.unit_bytes);
+        let stripe = &segment.stripes[(unit % count) as usize];
+        let position = stripe.at.checked_add(unit / count * segment.unit_bytes)?.checked_add(skip)?;
+        Some((stripe.physical, position, (segment.unit_bytes - skip).min(segment.bytes - inside)))
+    }
+}

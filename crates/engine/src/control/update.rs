@@ -1,0 +1,99 @@
+//! Changes of what superblocks say about a stopped array: its uuid, its name, and whether members have bad-block logs.
+//!
+//! Data, events and roles stay as they are. The caller has locked the members, and knows that they belong together.
+//! Facts: mdadm(8), `--update`; mdadm's `super1.c` (`update_super1`): a bitmap on the members has the uuid, too.
+
+use crate::base::buffer::Pool;
+use crate::control::inspect::{find_superblock, read_bad_blocks};
+use crate::seam::bytes::{read_bytes, write_bytes};
+use crate::seam::error::Refusal;
+use crate::seam::member::Member;
+use format::bitmap::{BitmapSuper, SUPER_BYTES};
+use format::superblock::{SetName, Superblock, Version};
+use format::units::MemberByte;
+
+/// What to change. `None` and false leave things as they are.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Change {
+    /// The uuid of the array.
+    pub set_uuid: Option<[u8; 16]>,
+    /// The name of the array.
+    pub set_name: Option<SetName>,
+    /// Remove the bad-block logs, which must be empty.
+    pub no_bad_block_log: bool,
+}
+
+/// What will be written to a member.
+#[derive(Debug)]
+pub struct Update {
+    /// The superblock before.
+    pub before: Superblock,
+    /// The superblock after.
+    pub after: Superblock,
+    /// The superblock of the bitmap, and its place, if it changes.
+    bitmap: Option<(MemberByte, BitmapSuper)>,
+}
+
+/// Checks the change of one member. Nothing is written.
+///
+/// # Errors
+/// When the member has no valid superblock, or one for which the change is not possible.
+pub async fn plan<M: Member>(name: &str, member: &M, pool: &Pool, change: &Change) -> Result<Update, Refusal> {
+    let before = find_superblock(name, member, pool).await?.superblock;
+    let refuse = |field: &'static str, reason: &str| Err(Refusal::new(reason.to_owned()).of(name).field(field));
+    if before.clustered || before.other_byte_order || before.has_unknown_padding() {
+        return refuse(
+            "superblock",
+            "a cluster, another byte order or a newer kernel has made it, and it stays as it is",
+        );
+    }
+    if change.set_name.is_some() && before.version == Version::V0_90 {
+        return refuse("superblock.set_name", "version 0.90 has no name");
+    }
+    if change.set_uuid.is_some() && (before.journal || before.ppl.is_some()) {
+        return refuse("superblock.set_uuid", "the write journal, or the partial parity log, is bound to it");
+    }
+    if change.no_bad_block_log && !read_bad_blocks(name, member, &before, pool).await?.is_empty() {
+        return refuse("bad-block log", "it names bad blocks, which would be read as data without it");
+    }
+    let mut after = before.clone();
+    after.set_uuid = change.set_uuid.unwrap_or(before.set_uuid);
+    after.set_name = change.set_name.unwrap_or(before.set_name);
+    after.bad_blocks = before.bad_blocks.filter(|_| !change.no_bad_block_log);
+    let bitmap = match after.bitmap_at().filter(|_| change.set_uuid.is_some()) {
+        Some(at) => Some((at, with_uuid(name, member, pool, at, &after).await?)),
+        None => None,
+    };
+    Ok(Update { before, after, bitmap })
+}
+
+/// The superblock of the bitmap at `at`, with the array's new uuid.
+async fn with_uuid<M: Member>(
+    name: &str,
+    member: &M,
+    pool: &Pool,
+    at: MemberByte,
+    superblock: &Superblock,
+) -> Result<BitmapSuper, Refusal> {
+    let room = superblock.bitmap_room(member.limits().bytes).unwrap_or(0);
+    let head = read_bytes(member, pool, at, SUPER_BYTES as u64).await;
+    let head = head.map_err(|reason| Refusal::new(reason).of(name).field("bitmap"))?;
+    let mut header = BitmapSuper::decode(&head, room).map_err(|defect| Refusal::defect(name, defect))?;
+    header.uuid = superblock.set_uuid;
+    Ok(header)
+}
+
+impl Update {
+    /// Writes it, to stable storage. Repeating it is harmless.
+    ///
+    /// # Errors
+    /// When the member fails.
+    pub async fn write<M: Member>(&self, name: &str, member: &M, pool: &Pool) -> Result<(), Refusal> {
+        let failed = |error| Refusal::member_error(name, &error).after("some members may be changed, and others not");
+        if let Some((at, bitmap)) = &self.bitmap {
+            write_bytes(member, pool, *at, &bitmap.encode()).await.map_err(failed)?;
+        }
+        write_bytes(member, pool, self.after.super_at(), &self.after.encode()).await.map_err(failed)?;
+        member.flush().await.map_err(failed)
+    }
+}

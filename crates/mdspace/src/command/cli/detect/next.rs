@@ -1,0 +1,224 @@
+//! The commands that come next: down to a list of files, as an ordinary user, with the programs that are installed.
+//!
+//! Each command works as it is printed. It reads: no command here writes to a member.
+
+use crate::command::cli::detect::arrays::ArrayFound;
+use crate::command::cli::detect::layer::Inner;
+use crate::command::cli::detect::volumes::VolumeGroup;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// A command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Next {
+    /// What it does.
+    pub(crate) what: String,
+    pub(crate) command: String,
+}
+
+/// A way to list files in a file: the program, its Debian package, and its arguments with `FILE` for the file.
+type Lister = (&'static str, &'static str, &'static str);
+
+const OF_EXT: &[Lister] =
+    &[("debugfs", "e2fsprogs", "-R 'ls -l /' FILE"), ("guestfish", "guestfish", "--ro -a FILE -m /dev/sda ls /")];
+const OF_XFS: &[Lister] = &[("guestfish", "guestfish", "--ro -a FILE -m /dev/sda ls /")];
+const OF_BTRFS: &[Lister] = &[
+    ("btrfs", "btrfs-progs", "restore --dry-run --verbose FILE ."),
+    ("guestfish", "guestfish", "--ro -a FILE -m /dev/sda ls /"),
+];
+/// Directories of programs that are not in every user's PATH.
+const SYSTEM: [&str; 2] = ["/usr/sbin", "/sbin"];
+
+/// Adds the commands to each array and volume group.
+pub(crate) fn add(arrays: &mut [ArrayFound], groups: &mut [VolumeGroup]) {
+    for array in arrays.iter_mut().filter(|array| array.refusal.is_none()) {
+        array.next = of_array(array);
+    }
+    for group in groups {
+        group.next = of_group(group, arrays);
+    }
+}
+
+/// Lists of the files of a group's volumes: from copies of these, or of the arrays if there are several.
+fn of_group(group: &VolumeGroup, arrays: &[ArrayFound]) -> Vec<Next> {
+    let owners: Vec<&ArrayFound> = arrays.iter().filter(|array| group.physical.contains(&array.uuid)).collect();
+    if group.missing > 0 || owners.len() != group.physical.len() {
+        return Vec::new();
+    }
+    let [array] = owners[..] else { return of_copies(group, &owners) };
+    let members = members(array);
+    let mut next = Vec::new();
+    for volume in &group.volumes {
+        let Some(listers) = listers_of(volume.content.kind) else { continue };
+        let (name, file) = (format!("{}/{}", group.name, volume.name), format!("{}.img", volume.name));
+        next.push(Next {
+            what: format!("copies {name} into {file}"),
+            command: format!("mdspace read {members} --inner {} --output {}", word(&name), word(&file)),
+        });
+        next.push(in_file("lists the files in the copy", listers, &file));
+    }
+    next
+}
+
+/// Lists of files from copies of several arrays, which guestfish takes together.
+fn of_copies(group: &VolumeGroup, owners: &[&ArrayFound]) -> Vec<Next> {
+    let images: String = owners.iter().map(|array| format!(" -a {}", word(&image(array)))).collect();
+    let volumes = group.volumes.iter().filter(|volume| listers_of(volume.content.kind).is_some());
+    let list = |volume: &Inner| {
+        let arguments = format!("--ro{images} -m {} ls /", word(&format!("/dev/{}/{}", group.name, volume.name)));
+        let what = format!("lists the files of {}, from copies of the arrays", volume.name);
+        listing(&what, &[("guestfish", "guestfish", &arguments)])
+    };
+    volumes.map(list).collect()
+}
+
+/// The members of an array, for a shell.
+fn members(array: &ArrayFound) -> String {
+    let members: Vec<String> = array.members.iter().map(|member| word(&member.name)).collect();
+    members.join(" ")
+}
+
+/// The ways to list the files of a file system.
+fn listers_of(kind: &str) -> Option<&'static [Lister]> {
+    match kind {
+        "ext" => Some(OF_EXT),
+        "xfs" => Some(OF_XFS),
+        "btrfs" => Some(OF_BTRFS),
+        _ => None,
+    }
+}
+
+/// Copies of the partitions of an array that have files.
+fn of_partitions(array: &ArrayFound) -> Vec<Next> {
+    let (members, short) = (members(array), short(array));
+    let parts = array.content.iter().flat_map(|content| &content.inside);
+    let copy = |part: &Inner| {
+        let listers = listers_of(part.content.kind)?;
+        let file = format!("{short}-{}.img", part.name);
+        let what = format!("copies partition {} into {file}", part.name);
+        let command = format!("mdspace read {members} --inner {} --output {}", part.name, word(&file));
+        Some([Next { what, command }, in_file("lists the files in the copy", listers, &file)])
+    };
+    parts.filter_map(copy).flatten().collect()
+}
+
+fn of_array(array: &ArrayFound) -> Vec<Next> {
+    let members = members(array);
+    let kind = array.content.as_ref().map_or("", |content| content.kind);
+    match kind {
+        "swap" | "empty" => return Vec::new(),
+        "partitions" => return of_partitions(array),
+        _ => {}
+    }
+    let image = image(array);
+    let mut next = vec![Next {
+        what: format!("copies it into {image}"),
+        command: format!("mdspace read {members} --output {}", word(&image)),
+    }];
+    if let Some(listers) = listers_of(kind) {
+        next.push(in_file("lists the files in the copy", listers, &image));
+    }
+    if kind == "md" {
+        next.push(Next {
+            what: "shows the array inside, with the copies of the others".to_owned(),
+            command: format!("mdspace detect {}", word(&image)),
+        });
+    }
+    if find("fusermount3").is_some() && Path::new("/dev/fuse").exists() {
+        let directory = short(array);
+        next.push(Next {
+            what: format!("without a copy: the file {directory}/array, until ctrl-C"),
+            command: format!("mkdir -p {0} && mdspace serve {members} --read-only --fuse {0}", word(&directory)),
+        });
+    }
+    next
+}
+
+fn in_file(what: &str, listers: &[Lister], file: &str) -> Next {
+    let arguments: Vec<String> = listers.iter().map(|(_, _, text)| text.replace("FILE", &word(file))).collect();
+    let listers: Vec<(&str, &str, &str)> = listers
+        .iter()
+        .zip(&arguments)
+        .map(|((program, package, _), arguments)| (*program, *package, arguments.as_str()))
+        .collect();
+    listing(what, &listers)
+}
+
+/// The first of the programs that is installed, or what to install.
+fn listing(what: &str, listers: &[(&str, &str, &str)]) -> Next {
+    let installed = listers.iter().find_map(|lister| Some((lister, find(lister.0)?)));
+    match (installed, listers) {
+        (Some(((program, _, arguments), at)), _) => {
+            let program = if at.is_in_path { (*program).to_owned() } else { at.file.display().to_string() };
+            Next { what: what.to_owned(), command: format!("{program} {arguments}") }
+        }
+        (None, [(program, package, arguments), ..]) => Next {
+            what: format!("{what}; {program} is not installed (Debian's package {package})"),
+            command: format!("{program} {arguments}"),
+        },
+        (None, []) => Next { what: what.to_owned(), command: String::new() },
+    }
+}
+
+/// A program, and whether its name alone starts it.
+struct Program {
+    file: PathBuf,
+    is_in_path: bool,
+}
+
+fn find(program: &str) -> Option<Program> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let own = std::env::split_paths(&path).map(|directory| (directory, true));
+    let system = SYSTEM.iter().map(|directory| (PathBuf::from(directory), false));
+    own.chain(system).find_map(|(directory, is_in_path)| {
+        let file = directory.join(program);
+        file.is_file().then_some(Program { file, is_in_path })
+    })
+}
+
+/// A short name for files: the array's name without its host, or the beginning of its UUID.
+fn short(array: &ArrayFound) -> String {
+    let name = array.name.rsplit(':').next().unwrap_or_default();
+    let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    if is_plain && !name.starts_with('-') { format!("md-{name}") } else { format!("md-{}", &array.uuid[..8]) }
+}
+
+fn image(array: &ArrayFound) -> String {
+    format!("{}.img", short(array))
+}
+
+/// A word for a shell. Names that need it are quoted already, by [`crate::names::name_of`].
+pub(crate) fn word(name: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:@+,".contains(&byte);
+    if name.starts_with("$'") || !name.is_empty() && name.bytes().all(is_plain) {
+        return name.to_owned();
+    }
+    format!("'{}'", name.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_safe_for_a_shell() {
+        for (name, expected) in [
+            ("disk1.img:3", "disk1.img:3"),
+            ("my disk.img", "'my disk.img'"),
+            ("a'b;rm", r"'a'\''b;rm'"),
+            ("$(id)", "'$(id)'"),
+            (r"$'a\x1b'", r"$'a\x1b'"),
+            ("", "''"),
+        ] {
+            assert_eq!(word(name), expected);
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_missing_is_named_with_its_package() {
+        let next = listing("lists", &[("no-such-program", "its-package", "-x file")]);
+        assert!(next.what.contains("its-package"), "{next:?}");
+        assert_eq!(next.command, "no-such-program -x file");
+        assert_eq!(listing("lists", &[("no-such-program", "", ""), ("sh", "dash", "-c true")]).command, "sh -c true");
+    }
+}

@@ -1,0 +1,118 @@
+//! The findings as a tree, for people.
+
+use super::{DiskFound, PartitionFound, Report};
+use crate::command::cli::detect::arrays::{ArrayFound, MemberFound};
+use crate::command::cli::detect::layer::{Inner, Layer};
+use crate::command::cli::detect::next::Next;
+use crate::command::cli::detect::volumes::VolumeGroup;
+use crate::command::text::output::columns;
+use crate::command::text::size::Size;
+use crate::command::text::wording::utc;
+
+pub(super) fn of(report: &Report) -> String {
+    let mut text: String = report.disks.iter().map(disk).collect();
+    for array in &report.arrays {
+        text += &format!("\n{}", of_array(array));
+        let groups = report.volume_groups.iter().filter(|group| group.physical.first() == Some(&array.uuid));
+        groups.for_each(|group| text += &of_group(group, "  "));
+        text += &next(&array.next);
+    }
+    let is_on_array =
+        |group: &&VolumeGroup| report.arrays.iter().any(|array| group.physical.first() == Some(&array.uuid));
+    for group in report.volume_groups.iter().filter(|group| !is_on_array(group)) {
+        text += &format!("\n{}", of_group(group, ""));
+    }
+    text
+}
+
+fn disk(disk: &DiskFound) -> String {
+    let size = Size(disk.bytes);
+    let Some(table) = &disk.table else {
+        let content = disk.content.as_ref().map(describe).unwrap_or_default();
+        return format!("{}: {size}, {content}\n", disk.name);
+    };
+    let sectors = if table.sector_bytes == 512 { "" } else { " in sectors of 4096 bytes" };
+    let mut text = format!("{}: {size}, {}{sectors}\n", disk.name, table.kind);
+    table.notes.iter().for_each(|note| text += &format!("  note: {note}\n"));
+    let rows: Vec<Vec<String>> = disk.partitions.iter().map(partition).collect();
+    text + &columns(&rows)
+}
+
+fn partition(partition: &PartitionFound) -> Vec<String> {
+    let PartitionFound { name, bytes, type_name, type_id, content, .. } = partition;
+    let kind = type_name.map_or_else(|| format!("type {type_id}"), str::to_owned);
+    let label = partition.label.as_ref().map(|label| format!(" \"{}\"", label.escape_default())).unwrap_or_default();
+    vec![format!("  {name}"), Size(*bytes).to_string(), format!("{kind}{label}"), describe(content)]
+}
+
+/// What something holds, in one line.
+fn describe(layer: &Layer) -> String {
+    let mut text = layer.what.clone();
+    if let (None, "md", Some(uuid)) = (&layer.label, layer.kind, &layer.uuid) {
+        text += &format!(" {uuid}");
+    }
+    if let Some(label) = &layer.label {
+        let of = if layer.kind == "lvm" { " of volume group" } else { "" };
+        text += &format!("{of} \"{}\"", label.escape_default());
+    }
+    if let Some(bytes) = layer.bytes {
+        text += &format!(", {}", Size(bytes));
+    }
+    if let Some(note) = &layer.note {
+        text += &format!(" ({note})");
+    }
+    text
+}
+
+fn of_array(array: &ArrayFound) -> String {
+    let ArrayFound { name, uuid, level, slots, .. } = array;
+    let name = if name.is_empty() { String::new() } else { format!(" \"{}\"", name.escape_default()) };
+    let mut text = format!("array{name} {uuid}: {level}, {slots} slots");
+    if let (Some(state), Some(bytes)) = (&array.state, array.bytes) {
+        text += &format!(", {}, {state}", Size(bytes));
+    }
+    text.push('\n');
+    let rows: Vec<Vec<String>> = array.members.iter().map(member).collect();
+    text += &columns(&rows);
+    for slot in &array.missing {
+        text += &format!("  missing: slot {slot}\n");
+    }
+    if let Some(refusal) = &array.refusal {
+        text += &format!("  cannot be started: {refusal}\n");
+    }
+    if let Some(advice) = &array.advice {
+        text += &format!("  needs: {advice}\n");
+    }
+    if let Some(content) = &array.content {
+        text += &format!("  holds {}\n", describe(content));
+        text += &inside(&content.inside, "    ");
+    }
+    text
+}
+
+fn member(member: &MemberFound) -> Vec<String> {
+    let MemberFound { name, role, events, updated, left_out } = member;
+    let use_ = left_out.as_ref().map(|reason| format!("not used: {reason}")).unwrap_or_default();
+    vec![format!("  {name}"), role.clone(), format!("events {events}"), utc(*updated), use_]
+}
+
+fn inside(parts: &[Inner], indent: &str) -> String {
+    let row =
+        |part: &Inner| vec![format!("{indent}{}", part.name), Size(part.bytes).to_string(), describe(&part.content)];
+    columns(&parts.iter().map(row).collect::<Vec<_>>())
+}
+
+fn of_group(group: &VolumeGroup, indent: &str) -> String {
+    let missing = match group.missing {
+        0 => String::new(),
+        count => format!(", {count} of its physical volumes are missing"),
+    };
+    let places = group.physical.join(", ");
+    let mut text = format!("{indent}volume group \"{}\" on {places}{missing}\n", group.name.escape_default());
+    text += &inside(&group.volumes, &format!("{indent}  "));
+    text + &next(&group.next)
+}
+
+fn next(commands: &[Next]) -> String {
+    commands.iter().map(|Next { what, command }| format!("  next: {command}\n        # {what}\n")).collect()
+}

@@ -1,0 +1,159 @@
+//! `update`: changes the identity of an array that is not served, as `mdadm --assemble --update=` does: uuid, name, home
+//! host, and whether its members have bad-block logs.
+//!
+//! All members are locked, and the array is assembled for a look, before the first byte is written. A change of the uuid
+//! that was interrupted leaves two uuids; repeating the command with the same new one completes it.
+
+use crate::command::cli::arguments::{NewUuid, UpdateArguments};
+use crate::command::opening::members::expand;
+use crate::command::text::failure::Failure;
+use crate::command::text::output::{print, print_json, tell};
+use crate::machine::{Arena, Array, Machine, Purpose, random};
+use engine::status::uuid_text;
+use engine::update::{Change, Update, plan};
+use engine::{AssembleOptions, Candidate, Offer, Refusal};
+use format::superblock::{SetName, Superblock};
+use format::text::quoted;
+use io::AnyMember;
+use parity::Kernel;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// A locked member, and what will be written to it.
+struct Planned {
+    candidate: Candidate<AnyMember>,
+    update: Update,
+}
+
+/// Runs `mdspace update`.
+pub(crate) fn run(arguments: &UpdateArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    let machine = Machine::start(kernel, Arena::Small)?;
+    machine.run(async {
+        let paths = expand(&arguments.members)?;
+        let set_uuid = match arguments.uuid {
+            Some(NewUuid::Random) => Some(random()?),
+            Some(NewUuid::Given(uuid)) => Some(uuid.0),
+            None => None,
+        };
+        let candidates = machine.open_all(&paths, Purpose::Write)?;
+        let mut planned = Vec::new();
+        let mut change = Change { set_uuid, set_name: None, no_bad_block_log: arguments.no_bad_block_log };
+        for candidate in candidates {
+            let Candidate { name, member } = &candidate;
+            if change.set_name.is_none() {
+                let first = plan(name, member, &machine.pool, &Change::default()).await?;
+                change.set_name = new_name(arguments, &first.before).map_err(|refusal| refusal.of(name.clone()))?;
+            }
+            let update = plan(name, member, &machine.pool, &change).await?;
+            planned.push(Planned { candidate, update });
+        }
+        match is_interrupted(&planned, set_uuid) {
+            true => check_alike(&planned)?,
+            false => machine.check_array(&paths, set_uuid).await?,
+        }
+        for Planned { candidate: Candidate { name, member }, update } in &planned {
+            let written = update.write(name, member, &machine.pool).await;
+            written.map_err(|refusal| refusal.or_advice(again(set_uuid)))?;
+        }
+        if arguments.json { print_json(&report(&planned)) } else { print(&text(&planned)) }
+    })
+}
+
+/// The line that completes an interrupted change.
+fn again(set_uuid: Option<[u8; 16]>) -> String {
+    let uuid = set_uuid.map(|uuid| format!(" with --uuid {}", uuid_text(&uuid))).unwrap_or_default();
+    format!("repeat the command{uuid} when the member is well")
+}
+
+/// The array's new name; `None` if it stays.
+fn new_name(arguments: &UpdateArguments, before: &Superblock) -> Result<Option<SetName>, Refusal> {
+    if arguments.name.is_none() && arguments.homehost.is_none() {
+        return Ok(None);
+    }
+    let old = std::str::from_utf8(before.set_name.as_bytes());
+    let old =
+        old.map_err(|_| Refusal::new("is not UTF-8; give a whole new one with --name").field("superblock.set_name"));
+    let name = match &arguments.name {
+        Some(name) => name,
+        None => old?,
+    };
+    let name = match &arguments.homehost {
+        Some(host) => format!("{host}:{}", name.split_once(':').map_or(name, |(_, name)| name)),
+        None => name.to_owned(),
+    };
+    SetName::new(&name).map(Some).map_err(|defect| Refusal::new(defect.reason).field(defect.field))
+}
+
+/// Whether some members have the new uuid already, and others not.
+fn is_interrupted(planned: &[Planned], set_uuid: Option<[u8; 16]>) -> bool {
+    let has_new = |planned: &Planned| set_uuid == Some(planned.update.before.set_uuid);
+    planned.iter().any(has_new) && !planned.iter().all(has_new)
+}
+
+/// Checks that the members differ in nothing but uuid and name.
+fn check_alike(planned: &[Planned]) -> Result<(), Failure> {
+    let shape = |planned: &Planned| {
+        let Superblock { version, created, level, layout, chunk, raid_disks, component, events, .. } =
+            planned.update.before;
+        (version, created, level, layout, chunk, raid_disks, component, events)
+    };
+    for (index, one) in planned.iter().enumerate() {
+        let number = one.update.before.device_number;
+        let is_twice = planned[..index].iter().any(|other| other.update.before.device_number == number);
+        if is_twice || shape(one) != shape(&planned[0]) {
+            let name = &one.candidate.name;
+            return Err(Failure::refused(format!("{name}: superblock.set_uuid: belongs to another array")));
+        }
+    }
+    Ok(())
+}
+
+impl Machine {
+    /// Checks that the members are current ones of one array that could be served.
+    async fn check_array(&self, paths: &[PathBuf], set_uuid: Option<[u8; 16]>) -> Result<(), Failure> {
+        let offer = Offer { members: self.open_all(paths, Purpose::Look)?, bitmap: None };
+        let array = Array::assemble_offer(offer, AssembleOptions::default(), self.pool.clone(), self.clock.clone());
+        let status = array.await?.status();
+        if let Some(left_out) = status.left_out.first() {
+            return Err(Failure::refused(format!("{}: not used: {}", left_out.name, left_out.reason))
+                .advise("give the current members alone"));
+        }
+        if set_uuid.is_some() && status.checksums.is_some() {
+            return Err(Failure::refused("--uuid: the members' checksums are bound to the array's uuid"));
+        }
+        let missing = status.missing.len();
+        if missing > 0 {
+            tell!("note: {missing} members are missing, and keep what their superblocks say");
+        }
+        Ok(())
+    }
+}
+
+/// The array's uuid and name.
+fn identity(superblock: &Superblock) -> (String, String) {
+    (uuid_text(&superblock.set_uuid), quoted(superblock.set_name.as_bytes()))
+}
+
+fn report(planned: &[Planned]) -> Value {
+    let Update { before, after, .. } = &planned[0].update;
+    let named = |superblock: &Superblock| {
+        let (uuid, name) = identity(superblock);
+        json!({"uuid": uuid, "name": name, "bad_block_log": superblock.bad_blocks.is_some()})
+    };
+    let members: Vec<&str> = planned.iter().map(|planned| &*planned.candidate.name).collect();
+    json!({"members": members, "before": named(before), "after": named(after)})
+}
+
+fn text(planned: &[Planned]) -> String {
+    let Update { before, after, .. } = &planned[0].update;
+    let ((old_uuid, old_name), (uuid, name)) = (identity(before), identity(after));
+    let mut text = format!("array \"{name}\" {uuid}: {} members changed\n", planned.len());
+    if (&old_uuid, &old_name) != (&uuid, &name) {
+        text += &format!("before: \"{old_name}\" {old_uuid}\n");
+        text += "next: `mdspace examine --scan MEMBER...` prints its new line for mdadm.conf\n";
+    }
+    if before.bad_blocks.is_some() && after.bad_blocks.is_none() {
+        text += "bad-block logs: removed\n";
+    }
+    text
+}

@@ -1,0 +1,189 @@
+//! Where a member is: a file or device, or a part of one, as users name it.
+//!
+//! `disk.img:2` is the second partition of `disk.img`, and `disk.img@OFFSET[+LENGTH]` a range of it. A file with such a
+//! name counts first. The name stays a path everywhere, so that a part is given where any member is given; this file
+//! takes it apart when the member is opened. It only reads.
+
+use disk::Source;
+use disk::table::{Partition, Table, find};
+use futures_util::FutureExt;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Error, Result};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+
+/// A part of a file or device, as it was named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Partition(u32),
+    Range { at: u64, bytes: u64 },
+}
+
+/// The bytes of a sector in a table of 512-byte sectors, which users know from fdisk.
+const SECTOR_BYTES: u64 = 512;
+
+/// A file or device as bytes. It blocks while it reads.
+pub(crate) struct DiskFile {
+    file: File,
+    bytes: u64,
+}
+
+impl DiskFile {
+    /// Opens an existing file or block device for reading. Nothing else is opened, as opening it could wait or act.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let kind = path.metadata()?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(Error::other("neither a regular file nor a block device"));
+        }
+        let file = File::open(path)?;
+        let bytes = std::io::Seek::seek(&mut &file, std::io::SeekFrom::End(0))?;
+        Ok(Self { file, bytes })
+    }
+}
+
+impl Source for DiskFile {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read(&self, at: u64, length: usize) -> impl Future<Output = std::result::Result<Vec<u8>, String>> {
+        let mut bytes = vec![0; length];
+        let read = self.file.read_exact_at(&mut bytes, at);
+        std::future::ready(read.map(|()| bytes).map_err(|error| format!("byte {at}: {error}")))
+    }
+}
+
+/// The result of a decoder on a [`DiskFile`], which answers at once.
+pub(crate) fn at_once<T>(work: impl Future<Output = T>) -> T {
+    work.now_or_never().expect("a file answers at once")
+}
+
+/// The file or device of a member, and its range there: `None` for the whole.
+///
+/// # Errors
+/// When the member is a partition that does not exist, or that cannot be looked up.
+pub(crate) fn resolve(path: &Path) -> Result<(PathBuf, Option<io::Part>)> {
+    match split(path) {
+        None => Ok((path.to_owned(), None)),
+        Some((file, Part::Range { at, bytes })) => Ok((file, Some(io::Part { at, bytes }))),
+        Some((file, Part::Partition(number))) => {
+            let Partition { at, bytes, .. } = partition(&file, number)?;
+            Ok((file, Some(io::Part { at, bytes })))
+        }
+    }
+}
+
+/// The same for every path of the same file or device, or of the same part of it.
+pub(crate) fn identity(path: &Path) -> Result<(PathBuf, u64, u64)> {
+    let (file, part) = resolve(path)?;
+    let io::Part { at, bytes } = part.unwrap_or(io::Part { at: 0, bytes: u64::MAX });
+    Ok((file.canonicalize()?, at, bytes))
+}
+
+/// The file or device that `path` names or is a part of.
+#[cfg(feature = "command")]
+pub(crate) fn file_of(path: &Path) -> PathBuf {
+    split(path).map_or_else(|| path.to_owned(), |(file, _)| file)
+}
+
+/// Whether `path` names a part.
+pub(crate) fn is_part(path: &Path) -> bool {
+    split(path).is_some()
+}
+
+/// The name of a partition of `disk`.
+pub(crate) fn partition_of(disk: &Path, number: u32) -> PathBuf {
+    let mut name = disk.as_os_str().to_owned();
+    name.push(format!(":{number}"));
+    name.into()
+}
+
+/// The text of `word` before and behind the mark of a part; `None` if it has none.
+pub(crate) fn split_word(word: &Path) -> Option<(PathBuf, OsString)> {
+    let bytes = word.as_os_str().as_bytes();
+    let mark = bytes.iter().rposition(|byte| matches!(byte, b':' | b'@'))?;
+    parse(bytes[mark], std::str::from_utf8(&bytes[mark + 1..]).ok()?)?;
+    let text = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+    (mark > 0).then(|| (text(&bytes[..mark]).into(), text(&bytes[mark..])))
+}
+
+fn split(path: &Path) -> Option<(PathBuf, Part)> {
+    if path.symlink_metadata().is_ok() {
+        return None;
+    }
+    let (file, rest) = split_word(path)?;
+    let rest = rest.to_str()?;
+    let part = parse(rest.as_bytes()[0], &rest[1..])?;
+    file.symlink_metadata().is_ok().then_some((file, part))
+}
+
+fn parse(mark: u8, text: &str) -> Option<Part> {
+    if mark == b':' {
+        let number = text.parse().ok().filter(|number| *number > 0 && text.bytes().all(|byte| byte.is_ascii_digit()));
+        return number.map(Part::Partition);
+    }
+    let (at, bytes) = text.split_once('+').map_or((text, None), |(at, bytes)| (at, Some(bytes)));
+    Some(Part::Range { at: number(at)?, bytes: bytes.map_or(Some(u64::MAX), number)? })
+}
+
+/// A number of bytes, with K, M, G or T (powers of 1024), or with `s` of sectors.
+fn number(text: &str) -> Option<u64> {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let unit = match &text[digits..] {
+        "" => 1,
+        "s" => SECTOR_BYTES,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        "T" => 1 << 40,
+        _ => return None,
+    };
+    text[..digits].parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn partition(disk: &Path, number: u32) -> Result<Partition> {
+    let table = at_once(find(&DiskFile::open(disk)?)).map_err(Error::other)?;
+    let Some(Table { kind, partitions, .. }) = table else {
+        return Err(Error::other("no partition table is there"));
+    };
+    let numbers: Vec<String> = partitions.iter().map(|partition| partition.number.to_string()).collect();
+    let found = partitions.into_iter().find(|partition| partition.number == number);
+    found.ok_or_else(|| Error::other(format!("its {} has the partitions {}", kind.name(), numbers.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_named_by_number_or_range_and_a_file_of_that_name_counts_first() {
+        let place = tempfile::tempdir().expect("a directory");
+        let disk = place.path().join("disk.img");
+        std::fs::write(&disk, [0; 512]).expect("of our own");
+        let range = |at, bytes| Some(Part::Range { at, bytes });
+        for (suffix, part) in [
+            (":2", Some(Part::Partition(2))),
+            (":0", None),
+            (":+2", None),
+            (":", None),
+            (":4294967296", None),
+            ("@1M", range(1 << 20, u64::MAX)),
+            ("@2048s+4K", range(1 << 20, 4096)),
+            ("@512+1G", range(512, 1 << 30)),
+            ("@", None),
+            ("@1X", None),
+            ("@1M+", None),
+            ("@99999999999T", None),
+        ] {
+            let path = PathBuf::from(format!("{}{suffix}", disk.display()));
+            assert_eq!(split(&path), part.map(|part| (disk.clone(), part)), "{suffix}");
+        }
+        let colon = place.path().join("disk.img:2");
+        std::fs::write(&colon, "").expect("of our own");
+        assert_eq!(split(&colon), None);
+        assert_eq!(split(&place.path().join("other:2")), None, "there is no such file");
+        assert_eq!(split(Path::new(":2")), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! Other processors and systems: tests of the pure crates on an emulated aarch64, the command there, and what only
+//! compiles.
+//!
+//! Nothing is installed here, and without the source of the standard library the steps are skipped. Each target has a row
+//! in docs/systems.md, which a test below compares.
+
+mod command;
+mod instructions;
+mod toolchain;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::catalogue::{cargo, run_tests_by};
+use crate::root;
+use crate::steps::{Log, Verdict};
+
+pub(crate) use toolchain::fetch;
+
+/// The target whose tests run, in emulation.
+const EMULATED: &str = "aarch64-unknown-linux-gnu";
+
+/// Targets for which the pure crates are only compiled.
+const COMPILED: [&str; 5] = [
+    "riscv64gc-unknown-linux-gnu",
+    "armv7-unknown-linux-gnueabihf",
+    "x86_64-unknown-freebsd",
+    "aarch64-apple-darwin",
+    "x86_64-pc-windows-msvc",
+];
+
+/// The crates that know no system.
+const PURE: [&str; 6] = ["-p", "mdspace-parity", "-p", "mdspace-format", "-p", "mdspace-engine"];
+
+const LINKER: &str = "aarch64-linux-gnu-gcc";
+const EMULATOR: &str = "qemu-aarch64-static";
+
+/// Programs that build for the emulated processor and run what was built.
+pub(crate) const NEEDS: &[&str] = &[LINKER, EMULATOR, C_LIBRARY];
+
+/// The directory of the emulated processor's C library, and a file that shows that it is there.
+const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
+pub(crate) const C_LIBRARY: &str = "/usr/aarch64-linux-gnu/lib/libc.so.6";
+
+/// The step `cross`.
+pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
+    let Some(compiler) = toolchain::make()? else { return Ok(Verdict::Skipped(NO_SOURCE.into())) };
+    let passed = run_tests_by(log, tests(&compiler))?;
+    log.run(counted(&compiler).args(["-p", "mdspace-parity", "--example", "arithmetic"]))?;
+    let gains = instructions::count(log, &built("examples/arithmetic"))?;
+    log.run(emulated(&compiler, "build").args(["-p", "mdspace"]))?;
+    let command = command::run(log)?;
+    Ok(Verdict::Passed(format!("{passed} tests on {EMULATED}; {command}; {gains}")))
+}
+
+/// The step `systems`.
+pub(crate) fn check(log: &mut Log) -> Result<Verdict> {
+    let Some(compiler) = toolchain::make()? else { return Ok(Verdict::Skipped(NO_SOURCE.into())) };
+    log.run(build(&compiler, "check", "target/systems", &COMPILED).args(PURE))?;
+    Ok(Verdict::Passed(format!("compiled only: {}", COMPILED.join(", "))))
+}
+
+const NO_SOURCE: &str =
+    "no source of the standard library of this Rust, from rustup (rust-src) or Debian; see the step setup";
+
+/// A command of cargo for these targets, with their standard libraries.
+fn build(compiler: &Path, command: &str, place: &str, targets: &[&str]) -> Command {
+    let mut cargo = cargo(&[command, "--locked", "-Zbuild-std=std,panic_unwind,panic_abort", "--target-dir", place]);
+    for target in targets {
+        cargo.args(["--target", target]);
+    }
+    // An unstable option, which the stable compiler takes by this variable. The project itself uses nothing unstable.
+    cargo.env("RUSTC", compiler).env("RUSTC_BOOTSTRAP", "1");
+    // Nothing here is debugged, and nothing is built a second time from changed source.
+    cargo.env("CARGO_PROFILE_DEV_DEBUG", "none").env("CARGO_INCREMENTAL", "0");
+    cargo
+}
+
+/// A command of cargo for the emulated target.
+fn emulated(compiler: &Path, command: &str) -> Command {
+    let mut cargo = build(compiler, command, "target/cross", &[EMULATED]);
+    let name = EMULATED.replace('-', "_");
+    let setting = |setting: &str| format!("CARGO_TARGET_{}_{setting}", name.to_uppercase());
+    cargo.env(setting("LINKER"), LINKER).env(setting("RUNNER"), EMULATOR);
+    cargo.env(format!("CC_{name}"), LINKER).env("QEMU_LD_PREFIX", LIBRARIES);
+    cargo
+}
+
+/// The tests that run in emulation: all of the arithmetic, and fewer cases of what takes long.
+fn tests(compiler: &Path) -> Command {
+    let mut tests = emulated(compiler, "test");
+    tests.arg("--no-fail-fast").args(PURE).args(["--lib", "--test", "parity"]);
+    tests.env("MDSPACE_REQUIRE_KERNELS", "neon-sha3,neon,portable");
+    tests.env("MDSPACE_FEWER_CASES", "1").env("PROPTEST_CASES", "32");
+    tests
+}
+
+/// A build in the tests' profile, but as the release has the arithmetic: without checks for mistakes in its code.
+fn counted(compiler: &Path) -> Command {
+    let mut build = emulated(compiler, "build");
+    for checks in ["debug-assertions", "overflow-checks"] {
+        build.arg("--config").arg(format!("profile.dev.package.mdspace-parity.{checks}=false"));
+    }
+    build
+}
+
+/// A program of the dev profile for the emulated target.
+fn built(name: &str) -> PathBuf {
+    root().join("target/cross").join(EMULATED).join("debug").join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_systems_says_what_these_steps_do() {
+        let page = std::fs::read_to_string(root().join("docs/systems.md")).expect("the page is there");
+        let row = |target: &str| {
+            let rows = page.lines().filter(|line| line.starts_with('|') && line.contains(&format!("`{target}`")));
+            let rows: Vec<_> = rows.collect();
+            assert_eq!(rows.len(), 1, "{target} has one row");
+            rows[0].to_owned()
+        };
+        assert!(row(EMULATED).contains("| emulated"), "{EMULATED}");
+        for target in COMPILED {
+            assert!(row(target).contains("| compiled"), "{target}");
+        }
+    }
+}
