@@ -121,7 +121,9 @@ impl Case {
         let known_bad = self.having(&[Kind::Unreadable, Kind::Mismatched]);
         let mut sizes: Vec<Vec<Vec<usize>>> =
             vec![vec![Vec::new()], unverified.iter().map(|index| vec![*index]).collect()];
-        if out.len() + unverified.len() <= self.parities() {
+        // Verified blocks are where they belong. If they determine all others, nothing was exchanged.
+        let is_determined = out.len() + unverified.len() <= self.parities();
+        if is_determined {
             sizes.push(vec![unverified]);
         }
         for explanations in sizes {
@@ -129,7 +131,7 @@ impl Case {
             let possible: Vec<_> = explanations.into_iter().filter(|more| self.is_possible_with(&with(more))).collect();
             match &possible[..] {
                 [] => {}
-                [only] if only.len() == 1 && self.is_exchange() => return None,
+                [only] if only.len() == 1 && !is_determined && self.is_exchange() => return None,
                 [only] => {
                     let mut wrong = [&known_bad[..], only].concat();
                     wrong.sort_unstable();
@@ -178,6 +180,17 @@ fn cases() -> impl Strategy<Value = Case> {
                 case
             })
     })
+}
+
+#[test]
+fn verified_blocks_decide_where_an_exchange_would_explain_the_row_as_well() {
+    let blocks = [0, 222, 222, 248].map(|byte| vec![byte]).to_vec();
+    let kinds = vec![Kind::Unverified, Kind::Verified, Kind::Verified, Kind::Unverified];
+    let case = Case { exponents: vec![4, 6], blocks, kinds };
+    assert!(case.is_exchange(), "the two data blocks exchanged obey the equations");
+    let verdict = case.row().judge(Kernel::best());
+    let Verdict::Wrong { blocks, by: Evidence::Checksum } = verdict else { panic!("{verdict:?}") };
+    assert_eq!(blocks.to_vec(), [3]);
 }
 
 proptest! {
