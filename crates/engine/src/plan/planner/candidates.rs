@@ -115,7 +115,8 @@ impl View<'_> {
         }
         let lost = self.code.all_data().intersection(self.lost);
         let parities = self.code.all_parities().minus(self.lost);
-        if lost.len() > parities.len() {
+        let left = parities.len();
+        if lost.len() > left {
             return candidates;
         }
         let mut add = |unknown: Symbols| {
@@ -126,6 +127,7 @@ impl View<'_> {
             };
             match unknown.len() {
                 0 => {}
+                count if count > left => {} // most sets with a spared chunk; not worth looking for a choice
                 count => choices(parities, count).for_each(&mut push),
             }
         };
