@@ -50,7 +50,7 @@ pub(crate) enum Io {
     /// io_uring if possible, otherwise threads
     Auto,
     #[value(name = "io_uring")]
-    IoUring,
+    Ring,
     Threads,
 }
 
@@ -58,7 +58,7 @@ impl Io {
     pub(crate) fn choice(self) -> Choice {
         match self {
             Self::Auto => Choice::Auto,
-            Self::IoUring => Choice::Only(Backend::IoUring),
+            Self::Ring => Choice::Only(Backend::IoUring),
             Self::Threads => Choice::Only(Backend::Threads),
         }
     }
