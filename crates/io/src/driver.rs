@@ -65,7 +65,7 @@ impl Driver {
     /// The backend that `options` ask for.
     pub(crate) fn new(options: &Options) -> io::Result<Self> {
         let ring = || Ring::new(options.ring_entries, &options.pool, options.register).map(Kind::Ring);
-        let threads = || Threads::new(options.register).map(Kind::Threads);
+        let threads = || Threads::new(&options.pool, options.register).map(Kind::Threads);
         let (kind, refusal) = match options.backend {
             Choice::Only(Backend::IoUring) => (ring()?, None),
             Choice::Only(Backend::Threads) => (threads()?, None),

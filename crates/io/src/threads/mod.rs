@@ -70,11 +70,17 @@ struct Lane {
 }
 
 impl Threads {
-    /// `asynchronous`: whether to use the kernel's asynchronous interface.
-    pub(crate) fn new(asynchronous: bool) -> io::Result<Self> {
+    /// `asynchronous`: whether to use the kernel's asynchronous interface, with buffers of the arena.
+    pub(crate) fn new(arena: &engine::Pool, asynchronous: bool) -> io::Result<Self> {
         let pool = Pool::new()?;
         let readiness = Readiness::new(pool.event())?;
         let asynchronous = if asynchronous { Asynchronous::new(pool.event()) } else { None };
+        if asynchronous.is_some() {
+            let (base, bytes) = arena.arena();
+            // A direct transfer pins its memory, page by page. Where there are no huge pages, this has no effect.
+            // SAFETY: the pool's own memory, whose contents this does not change.
+            let _ = unsafe { rustix::mm::madvise(base.cast(), bytes, rustix::mm::Advice::LinuxHugepage) };
+        }
         Ok(Self(RefCell::new(Parts {
             readiness,
             asynchronous,

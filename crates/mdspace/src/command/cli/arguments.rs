@@ -51,7 +51,7 @@ pub(crate) enum IoBackend {
     /// io_uring if possible, otherwise threads
     Auto,
     #[value(name = "io_uring")]
-    IoUring,
+    Ring,
     Threads,
 }
 
@@ -59,7 +59,7 @@ impl IoBackend {
     pub(crate) fn choice(self) -> Choice {
         match self {
             Self::Auto => Choice::Auto,
-            Self::IoUring => Choice::Only(Backend::IoUring),
+            Self::Ring => Choice::Only(Backend::IoUring),
             Self::Threads => Choice::Only(Backend::Threads),
         }
     }
