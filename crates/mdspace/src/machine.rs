@@ -11,9 +11,7 @@ use crate::names::path_of;
 use crate::place;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use futures_util::future::join3;
-#[cfg(feature = "command")]
-use io::OpenFile;
-use io::{AnyMember, Backend, Choice, Executor, FileMember, Lock, OpenError, OpenOptions, RealClock};
+use io::{AnyMember, Backend, Choice, Executor, FileMember, Lock, OpenError, OpenFile, OpenOptions, RealClock};
 use parity::Kernel;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};

@@ -57,13 +57,18 @@ fn by_statx(fd: &impl AsFd, flags: AtFlags, wanted: StatxFlags) -> rustix::io::R
     }
 }
 
+/// A field whose width differs between processors.
+fn wide(field: impl TryInto<u64>) -> u64 {
+    field.try_into().unwrap_or(u64::MAX)
+}
+
 fn by_fstat(fd: &impl AsFd) -> rustix::io::Result<Status> {
     let status = rustix::fs::fstat(fd)?;
     let numbers = |device| (rustix::fs::major(device), rustix::fs::minor(device));
     Ok(Status {
         bytes: status.st_size.cast_unsigned(),
-        links: status.st_nlink,
-        block_bytes: status.st_blksize.cast_unsigned(),
+        links: wide(status.st_nlink),
+        block_bytes: wide(status.st_blksize),
         device: numbers(status.st_dev),
         own_device: numbers(status.st_rdev),
         direct: None,

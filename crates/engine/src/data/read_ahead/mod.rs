@@ -7,7 +7,7 @@
 //! Nothing depends on this: without it there are only more reads. No stale byte is ever served:
 //!
 //! * A stripe is read ahead only while no task holds or wants its exclusive lock. Code that changes members calls
-//!   [`ReadAhead::invalidate`] first, under that lock. This abandons reads that are under way and drops what is there.
+//!   [`stretches::ReadAhead::invalidate`] first, under that lock. This abandons reads that are under way and drops what is there.
 //! * So what is there can be served without a lock: a write that is under way was not answered yet.
 //!
 //! A request that needs some of the stripe begins the reads. It drives them, or another request that waits does. When
