@@ -56,7 +56,6 @@ pub(crate) const STEPS: &[Step] = &[
     builds(step("tests", "unit, property and black-box tests pass", &[], tests)),
     builds(step("package", "the Debian package is small, and what it installs works", package::NEEDS, debian_package)),
     builds(step("cross", "tests pass on an emulated aarch64, and the command works there", cross::NEEDS, cross::run)),
-    builds(step("systems", "the pure crates compile for other processors and systems", &[], cross::check)),
     builds(step("simulator", "the tests of the laboratory and the simulator pass, optimized", &[], simulator)),
     beside(step(
         "sim",

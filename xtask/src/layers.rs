@@ -1,7 +1,8 @@
 //! The layers beside the whole test: `cargo xtask quick` takes less than a minute, `cargo xtask long` hours.
 //!
 //! `quick` finds most mistakes while a change is made. It builds in the profiles of the whole test, so nothing is built
-//! twice. `long` tries fresh histories, a long soak, and fuzzing with a corpus that is kept. The whole test is in
+//! twice. `long` compiles for more systems, tries fresh histories, a long soak, and fuzzing with a corpus that is
+//! kept. The whole test is in
 //! [`catalogue`].
 
 use std::process::Command;
@@ -10,7 +11,7 @@ use anyhow::Result;
 
 use crate::catalogue::{self, Scratch, beside, builds, step};
 use crate::steps::{Log, Step, Verdict};
-use crate::{fuzz, root, sim};
+use crate::{cross, fuzz, root, sim};
 
 /// The layer that a run takes its steps from, which also limits their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +50,9 @@ pub(crate) const QUICK: &[Step] = &[
     builds(step("unit", "unit tests pass; the planner's with smaller stripes", &[], unit)),
 ];
 
-/// For hours: each step runs for the requested time.
+/// For hours: each step but the first runs for the requested time.
 pub(crate) const LONG: &[Step] = &[
+    beside(step("systems", "the pure crates compile for other processors and systems", &[], cross::check)),
     beside(step("fresh", "fresh histories keep all promises", &[], sim::long)),
     beside(step("fuzz", "no decoder panics on foreign bytes; the corpus is kept and minimized", &["c++"], fuzz::long)),
     beside(step(
