@@ -93,8 +93,19 @@ impl Runner<'_> {
         (0..self.members.len()).filter(is_usable).collect()
     }
 
+    /// Whether a member that md does not get is two events ahead of those that it gets, and so has ejected them. Without
+    /// it, md would go on with what the engine has left behind, and the engine's half would be the later one.
+    fn is_left_behind(&self, numbers: &[usize], taken: &[usize]) -> bool {
+        let strays = self.strays.borrow();
+        let events = |number: usize| Some(self.superblock(number).ok()?.events);
+        let others = self.present().map(|(number, _)| number);
+        let others = others.filter(|number| !taken.contains(number) && !strays.contains_key(number));
+        let given = numbers.iter().copied().filter_map(events).max();
+        given.map(|given| given + 1) < others.filter_map(events).max()
+    }
+
     /// Lets md use some of the members that are not `taken`. Returns their numbers and their event count at the end;
-    /// `None` when there are too few.
+    /// `None` when there are too few, or when they are not the latest.
     fn use_some(&self, how: Use, taken: &[usize]) -> Option<(Vec<usize>, u64)> {
         let seconds = self.world.clock().wall().as_secs();
         let start = |numbers: &[usize]| {
@@ -110,6 +121,9 @@ impl Runner<'_> {
             {
                 (array, numbers) = (other, fewer);
             }
+        }
+        if self.is_left_behind(&numbers, taken) {
+            return None;
         }
         let mut random = Random::new(how.seed);
         for change in 0..how.changes.max(1) {
