@@ -8,7 +8,9 @@ mod rounds;
 mod spares;
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, BitmapPolicy, Candidate, Clock, Durability, Offer, Pool, Refusal, SyncSpeed};
+use engine::{
+    Array, AssembleOptions, BitmapPolicy, Candidate, Clock, Durability, Offer, Pool, Refusal, SweepTransfers, SyncSpeed,
+};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
 use format::signature::HEAD_BYTES;
@@ -429,6 +431,36 @@ fn a_member_is_recovered_in_an_array_with_a_bitmap_file() {
         },
         || false,
     );
+}
+
+#[test]
+fn two_recoveries_at_once_end_with_a_whole_array() {
+    for setup in [RAID6, Setup { lost: 1, ..RAID6 }, RAID5, RAID10] {
+        for seed in 0..20 {
+            let life = Life::new(setup, seed);
+            life.world.clone().run(
+                async {
+                    let (members, blanks) = life.create().await;
+                    let array = life.serve(&members, false).await.expect("whole");
+                    array
+                        .set_sweep_transfers(SweepTransfers { window_bytes: Some(4096), in_flight_bytes: 16 << 10 })
+                        .expect("powers of two");
+                    life.fill(&array).await;
+                    let other = array.clone();
+                    life.world.spawn(async move { other.keep_whole().await });
+                    for (member, blank) in members.iter().zip(&blanks) {
+                        array.fail(&member.name()).await.expect("the level survives it");
+                        array.add(candidate(blank), [blank.name().len() as u8; 16], false).await.expect("it fits");
+                        life.until_whole(&array).await;
+                    }
+                    array.stop().await.expect("stops clean");
+                    let rest: Vec<_> = members[blanks.len()..].iter().chain(&blanks).cloned().collect();
+                    life.check_whole(&rest).await;
+                },
+                || false,
+            );
+        }
+    }
 }
 
 #[test]

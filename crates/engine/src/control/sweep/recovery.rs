@@ -84,9 +84,14 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// The targets that are not current up to `end`.
     pub(super) fn targets_behind(&self, end: u64) -> Vec<Target<M>> {
-        let mut targets = self.targets_of_sweep();
-        targets.retain(|target| current(&target.device).is_some_and(|current| current < end));
-        targets
+        Self::still_behind(&self.targets_of_sweep(), end)
+    }
+
+    /// Those of the targets that are not current up to `end`. Another recovery at the same time may have got further
+    /// since the sweep chose them. A target that is current would be one of its own sources.
+    pub(super) fn still_behind(targets: &[Target<M>], end: u64) -> Vec<Target<M>> {
+        let is_behind = |target: &&Target<M>| current(&target.device).is_some_and(|current| current < end);
+        targets.iter().filter(is_behind).cloned().collect()
     }
 
     pub(super) async fn recover_striped(

@@ -97,15 +97,19 @@ impl<M: Member, C: Clock> Control<M, C> {
         targets: &[Target<M>],
     ) -> Result<(), ArrayError> {
         let mut failed = SmallVec::<[Slot; 2]>::new();
-        while let Some(sources) = self.data.sources(parity, range, &failed) {
+        loop {
+            let behind = Self::still_behind(targets, range.end);
+            if behind.is_empty() {
+                return Ok(());
+            }
+            let Some(sources) = self.data.sources(parity, range, &failed) else { break };
             let runs = sources.iter().map(|&slot| Run { slot, range: range.clone() }).collect();
             let runs = self.data.read_runs(runs).await;
             let before = failed.len();
             failed.extend(runs.failed().map(|(slot, _)| slot));
             if failed.len() == before {
-                let blocks =
-                    targets.iter().map(|target| self.data.solve_run(parity, range, target.slot, &runs)).collect();
-                return self.data.write_runs(blocks).await;
+                let solve = |target: &Target<M>| self.data.solve_run(parity, range, target.slot, &runs);
+                return self.data.write_runs(behind.iter().map(solve).collect()).await;
             }
             if range.end - range.start > parity.chunk_bytes() {
                 break; // smaller parts depend less on what failed
@@ -113,7 +117,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let parts = self.finer(parity, range);
         if parts.is_empty() {
-            return self.record_lost(range, targets);
+            return self.record_lost(range, &Self::still_behind(targets, range.end));
         }
         for part in parts {
             Box::pin(self.recover_stripes(parity, &part, targets)).await?;
