@@ -65,7 +65,7 @@ impl Io {
 }
 
 /// From docs/decisions/0108-threads-where-io-uring-is-refused.md.
-const THREADS_COST: &str = "large transfers take up to two thirds more processor time, and ublk is not there";
+const THREADS_COST: &str = "large reads take up to twice the processor time, and ublk is not there";
 
 /// The reply to `stop`.
 #[derive(Serialize)]
