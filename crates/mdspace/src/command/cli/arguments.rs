@@ -493,15 +493,14 @@ fn parse_new_uuid(text: &str) -> Result<NewUuid, String> {
 #[command(after_help = "\
 Examples:
   mdspace wipe --dry-run /dev/sdb1     what is on it, and whether --force is needed
-  mdspace wipe /dev/sdb1               a spare, or a member that its array does without
+  mdspace wipe /dev/sdb1               a spare
   mdspace wipe --force a.img b.img     all that is left of an array
 
 Superblocks of every version (0.90, 1.0, 1.1, 1.2) are overwritten with zeros, and nothing else is written. A \
 member in use is refused.
 
-mdadm asks nothing. Here --force is needed for a member without which its array cannot be started, as far as \
-its other members are found: in the same directory, or among all block devices. --force is also needed for a \
-superblock that is damaged or cannot be read. If one of several members is refused, none is changed.")]
+mdadm asks nothing. Here --force is needed for a member that has a slot in its array, and for a superblock that \
+is damaged or cannot be read. If one of several members is refused, none is changed.")]
 pub(crate) struct WipeArguments {
     /// The members: files or block devices
     #[arg(value_name = "MEMBER", required = true)]
@@ -511,7 +510,7 @@ pub(crate) struct WipeArguments {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Also remove superblocks that the array needs, or that are damaged
+    /// Also remove superblocks of members with a slot, and damaged ones
     #[arg(long)]
     pub(crate) force: bool,
 

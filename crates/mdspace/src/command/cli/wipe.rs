@@ -1,38 +1,30 @@
 //! `wipe`: removes md superblocks of all versions from members, as mdadm --zero-superblock does.
 //!
 //! All members are opened and judged before the first byte is written. A member in use is refused. So is, without
-//! `--force`, a member that its array may need: only a spare, or a member of an array that starts without it (by the
-//! rules of `serve`, with the members found beside it) goes without a question. Nothing but superblocks is written.
+//! `--force`, a member that has a slot by its own superblock. Whether its array starts without it does not matter: it may
+//! be the redundancy, or hold what the other half lacks. Only a spare or a faulty member goes without a question. Nothing
+//! but superblocks is written.
 
 use crate::command::cli::arguments::WipeArguments;
 use crate::command::cli::examination::role;
-use crate::command::clients::served::ask_all;
-use crate::command::opening::mdadm_conf::block_devices;
-use crate::command::opening::members::{expand, expand_with_directories};
-use crate::command::opening::sockets::control_sockets;
+use crate::command::opening::members::expand;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json};
 use crate::machine::{Arena, Machine, Purpose};
-use crate::names::path_of;
 use engine::examined::Examination;
-use engine::inspect::{Found, find_superblock};
-use engine::status::uuid_text;
+use engine::inspect::find_superblock;
 use engine::wipe::{Place, superblocks, wipe};
 use engine::{Candidate, Member, Refusal};
-use format::superblock::{DeviceRole, Superblock};
+use format::superblock::DeviceRole;
 use io::AnyMember;
 use parity::Kernel;
 use serde::Serialize;
-use std::ffi::OsString;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// A member, its superblocks, and the one that counts.
+/// A member, and its superblocks.
 struct Target {
     candidate: Candidate<AnyMember>,
     places: Vec<Place>,
-    /// `None` if none is valid.
-    current: Option<Found>,
 }
 
 /// What was, or would be, removed. Its fields are a stable interface (docs/json.md).
@@ -71,8 +63,7 @@ pub(crate) fn run(arguments: &WipeArguments, kernel: Option<&'static Kernel>) ->
         }
         let mut wiped = Vec::new();
         for target in &targets {
-            let needs_force = machine.needs_force(target, &targets).await;
-            wiped.push(Wiped::of(target, needs_force));
+            wiped.push(Wiped::of(target, target.needs_force()));
         }
         let refused = wiped.iter().find(|one| one.needs_force.is_some() && !arguments.force && !arguments.dry_run);
         if let Some(Wiped { name, needs_force: Some(reason), .. }) = refused {
@@ -96,76 +87,26 @@ async fn look(machine: &Machine, path: &Path, purpose: Purpose) -> Result<Target
     let candidate = machine.open(path, purpose)?;
     let Candidate { name, member } = &candidate;
     let places = superblocks(name, member, &machine.pool).await;
-    let current = match find_superblock(name, member, &machine.pool).await {
-        Ok(found) => Some(found),
-        Err(refusal) if places.is_empty() => return Err(refusal.into()),
-        Err(_) => None,
-    };
-    Ok(Target { candidate, places, current })
+    if places.is_empty() {
+        find_superblock(name, member, &machine.pool).await?; // says why there is none
+    }
+    Ok(Target { candidate, places })
 }
 
-impl Machine {
-    /// Why `target` is not wiped without `--force`; `None` if nothing needs it. `targets` are all members to be wiped.
-    async fn needs_force(&self, target: &Target, targets: &[Target]) -> Option<String> {
-        if let Some((place, refusal)) =
-            target.places.iter().find_map(|place| Some((place, place.found.as_ref().err()?)))
-        {
+impl Target {
+    /// Why it is not wiped without `--force`; `None` if nothing needs it.
+    fn needs_force(&self) -> Option<String> {
+        let damaged = self.places.iter().find_map(|place| Some((place, place.found.as_ref().err()?)));
+        if let Some((place, refusal)) = damaged {
             let (version, at, reason) = (place.version, place.at.0, damage(refusal));
             return Some(format!("byte {at}: what may be a {version} superblock is damaged: {reason}"));
         }
-        let superblock = &target.current.as_ref()?.superblock;
-        if matches!(superblock.own_role(), DeviceRole::Spare | DeviceRole::Faulty) {
-            return None;
-        }
-        let uuid = uuid_text(&superblock.set_uuid);
-        // The lock on the member shows that this server does not use it.
-        let served = ask_all(control_sockets());
-        if served.iter().filter_map(|one| one.array()).any(|array| array.uuid == uuid && array.broken.is_none()) {
-            return None;
-        }
-        let others = self.others_beside(&path_of(&target.candidate.name), superblock.set_uuid, targets).await;
-        let count = others.len();
-        match self.assemble_candidates(others, false, Purpose::Look).await {
-            Ok(_) => None,
-            Err(_) if count == 0 => Some(format!("in use by array {uuid}, of which no other member was found here")),
-            Err(refusal) => {
-                let reason = Failure::from(refusal).reason();
-                Some(format!("array {uuid} cannot be started without it: {reason}"))
-            }
-        }
-    }
-
-    /// The members of the array beside `path`, without `targets`: in its directory, or on all block devices. A member
-    /// with the identity of a target is left out, too: it is the same one (a superblock at the end of the last partition
-    /// is also at the end of the disk), or a copy of it.
-    async fn others_beside(&self, path: &Path, uuid: [u8; 16], targets: &[Target]) -> Vec<Candidate<AnyMember>> {
-        let is_device = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
-        let places: Vec<OsString> = match is_device {
-            true => block_devices(),
-            false => {
-                let file = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-                file.parent().map(|directory| directory.as_os_str().to_owned()).into_iter().collect()
-            }
-        };
-        let is_target = |superblock: &Superblock| {
-            let same = |target: &Superblock| {
-                let has_same_number = target.device_number == superblock.device_number;
-                let is_same_device = target.device_uuid == superblock.device_uuid;
-                target.set_uuid == superblock.set_uuid
-                    && is_same_device
-                    && (has_same_number || target.device_uuid.is_some()) // 0.90 has no uuid of a device
-            };
-            targets.iter().filter_map(|target| target.current.as_ref()).any(|current| same(&current.superblock))
-        };
-        let mut others = Vec::new();
-        for path in expand_with_directories(&places).unwrap_or_default() {
-            let Ok(candidate) = self.try_open(&path, Purpose::Look) else { continue };
-            let found = find_superblock(&candidate.name, &candidate.member, &self.pool).await;
-            if found.is_ok_and(|found| found.superblock.set_uuid == uuid && !is_target(&found.superblock)) {
-                others.push(candidate);
-            }
-        }
-        others
+        let is_without_data = |role| matches!(role, DeviceRole::Spare | DeviceRole::Faulty);
+        let mut found = self.places.iter().filter_map(|place| place.found.as_ref().ok());
+        let needed = found.find(|found| !is_without_data(found.superblock.own_role()))?;
+        let Candidate { name, member } = &self.candidate;
+        let member = Examination::of(name, member.limits().bytes, needed);
+        Some(format!("it calls itself {} of array {}, which may need it", role(&member), member.array_uuid))
     }
 }
 
