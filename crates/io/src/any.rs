@@ -3,6 +3,7 @@
 
 use crate::file::FileMember;
 use crate::memory::MemoryMember;
+use crate::overlay::Overlay;
 use engine::{Block, Buffer, Limits, Member, MemberError};
 use format::units::MemberByte;
 use std::cell::Ref;
@@ -15,6 +16,8 @@ pub enum AnyMember {
     File(Rc<FileMember>),
     /// Memory.
     Memory(Rc<MemoryMember>),
+    /// Writes in memory over another member.
+    Overlay(Rc<Overlay>),
 }
 
 impl From<FileMember> for AnyMember {
@@ -29,12 +32,31 @@ impl From<MemoryMember> for AnyMember {
     }
 }
 
-/// Calls the same method of either kind.
+impl From<Overlay> for AnyMember {
+    fn from(member: Overlay) -> Self {
+        Self::Overlay(Rc::new(member))
+    }
+}
+
+/// Calls the same method of any kind.
 macro_rules! delegate {
     ($self:ident, $member:ident => $call:expr) => {
         match $self {
             AnyMember::File($member) => $call,
             AnyMember::Memory($member) => $call,
+            AnyMember::Overlay($member) => $call,
+        }
+    };
+}
+
+/// As `delegate`, for a method that returns a future. An overlay holds a member of this type, so its future is boxed;
+/// those of the other kinds stay as small and quick as they are.
+macro_rules! delegate_future {
+    ($self:ident, $member:ident => $call:expr) => {
+        match $self {
+            AnyMember::File($member) => $call.await,
+            AnyMember::Memory($member) => $call.await,
+            AnyMember::Overlay($member) => Box::pin($call).await,
         }
     };
 }
@@ -49,7 +71,7 @@ impl Member for AnyMember {
     }
 
     async fn read(&self, at: MemberByte, into: Buffer) -> (Result<(), MemberError>, Buffer) {
-        delegate!(self, member => member.read(at, into).await)
+        delegate_future!(self, member => member.read(at, into))
     }
 
     fn read_now(&self, at: MemberByte, into: &mut Buffer) -> Option<Result<(), MemberError>> {
@@ -61,11 +83,11 @@ impl Member for AnyMember {
     }
 
     async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
-        delegate!(self, member => member.read_vectored(at, into).await)
+        delegate_future!(self, member => member.read_vectored(at, into))
     }
 
     async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {
-        delegate!(self, member => member.write(at, from).await)
+        delegate_future!(self, member => member.write(at, from))
     }
 
     fn write_now(&self, at: MemberByte, from: &Block) -> Option<Result<(), MemberError>> {
@@ -73,18 +95,18 @@ impl Member for AnyMember {
     }
 
     async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {
-        delegate!(self, member => member.write_vectored(at, from).await)
+        delegate_future!(self, member => member.write_vectored(at, from))
     }
 
     async fn flush(&self) -> Result<(), MemberError> {
-        delegate!(self, member => member.flush().await)
+        delegate_future!(self, member => member.flush())
     }
 
     async fn discard(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
-        delegate!(self, member => member.discard(at, bytes).await)
+        delegate_future!(self, member => member.discard(at, bytes))
     }
 
     async fn write_zeroes(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
-        delegate!(self, member => member.write_zeroes(at, bytes).await)
+        delegate_future!(self, member => member.write_zeroes(at, bytes))
     }
 }

@@ -23,6 +23,7 @@ mod file;
 mod memory;
 pub mod net;
 mod operation;
+mod overlay;
 mod remote;
 mod ring;
 pub mod signal;
@@ -42,6 +43,7 @@ pub use file::{
     holes,
 };
 pub use memory::MemoryMember;
+pub use overlay::Overlay;
 pub use remote::{Remote, Stopped};
 pub use stamp::Stamps;
 pub use time::RealClock;
