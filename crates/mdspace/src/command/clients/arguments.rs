@@ -2,6 +2,7 @@
 
 use crate::command::clients::choice::Wanted;
 use crate::command::clients::interval::{parse_seconds, parse_timeout};
+use crate::command::opening::arguments::MapArguments;
 use crate::command::opening::members::ArrayUuid;
 use crate::command::text::failure::Failure;
 use crate::command::text::size::Size;
@@ -423,6 +424,9 @@ pub(crate) struct ScrubArguments {
     /// The file that holds the array's write-intent bitmap, if it is kept in one
     #[arg(long, value_name = "FILE", requires = "members")]
     pub(crate) bitmap: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) maps: MapArguments,
 
     /// Rewrite blocks that are known to be wrong; with =parity also undecidable ones, as md does
     #[arg(long, value_enum, value_name = "parity", num_args = 0..=1, require_equals = true, default_missing_value = "decided")]
