@@ -295,7 +295,14 @@ CASES = [
     Case("halves_one_apart", "The same, one half one event ahead", [Attempt(RIGHT)], half_stays),
     Case("halves_bitmap", "The same with bitmaps, one half used longer", [Attempt(RIGHT)], half_returns),
     Case("absent_at_start", "RAID-1: a member was absent at a start, the other was used", [Attempt(RIGHT)]),
-    Case("holes", "Images of two members with holes left by ddrescue", [Attempt(DOUBTED, says=["m1.img", "m2.img"])]),
+    Case(
+        "holes",
+        "Images of two members with holes left by ddrescue",
+        [
+            Attempt(DOUBTED, says=["m1.img", "m2.img"]),
+            Attempt(RIGHT, ["--maps"], says=["m1.img: 32768 bytes in 1 place"]),
+        ],
+    ),
     Case(
         "partial_parity",
         "RAID-5 with a PPL, dirty, and a member is lost",

@@ -4,6 +4,7 @@
 use crate::file::FileMember;
 use crate::memory::MemoryMember;
 use crate::overlay::Overlay;
+use crate::rescued::Rescued;
 use engine::{Block, Buffer, Limits, Member, MemberError};
 use format::units::MemberByte;
 use std::cell::Ref;
@@ -18,6 +19,8 @@ pub enum AnyMember {
     Memory(Rc<MemoryMember>),
     /// Writes in memory over another member.
     Overlay(Rc<Overlay>),
+    /// An image that lacks what its disk could not give.
+    Rescued(Rc<Rescued>),
 }
 
 impl From<FileMember> for AnyMember {
@@ -38,6 +41,12 @@ impl From<Overlay> for AnyMember {
     }
 }
 
+impl From<Rescued> for AnyMember {
+    fn from(member: Rescued) -> Self {
+        Self::Rescued(Rc::new(member))
+    }
+}
+
 /// Calls the same method of any kind.
 macro_rules! delegate {
     ($self:ident, $member:ident => $call:expr) => {
@@ -45,18 +54,20 @@ macro_rules! delegate {
             AnyMember::File($member) => $call,
             AnyMember::Memory($member) => $call,
             AnyMember::Overlay($member) => $call,
+            AnyMember::Rescued($member) => $call,
         }
     };
 }
 
-/// As `delegate`, for a method that returns a future. An overlay holds a member of this type, so its future is boxed;
-/// those of the other kinds stay as small and quick as they are.
+/// As `delegate`, for a method that returns a future. An overlay and an image hold a member of this type, so their
+/// futures are boxed; those of the other kinds stay as small and quick as they are.
 macro_rules! delegate_future {
     ($self:ident, $member:ident => $call:expr) => {
         match $self {
             AnyMember::File($member) => $call.await,
             AnyMember::Memory($member) => $call.await,
             AnyMember::Overlay($member) => Box::pin($call).await,
+            AnyMember::Rescued($member) => Box::pin($call).await,
         }
     };
 }

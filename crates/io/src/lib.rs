@@ -25,6 +25,7 @@ pub mod net;
 mod operation;
 mod overlay;
 mod remote;
+mod rescued;
 mod ring;
 pub mod signal;
 mod stamp;
@@ -45,5 +46,6 @@ pub use file::{
 pub use memory::MemoryMember;
 pub use overlay::Overlay;
 pub use remote::{Remote, Stopped};
+pub use rescued::Rescued;
 pub use stamp::Stamps;
 pub use time::RealClock;

@@ -5,6 +5,7 @@
 
 #[cfg(feature = "command")]
 use crate::blocking::BlockingPool;
+use crate::maps::Maps;
 use crate::names::name_of;
 #[cfg(feature = "command")]
 use crate::names::path_of;
@@ -90,6 +91,8 @@ pub(crate) struct Machine {
     pub(crate) clock: RealClock,
     /// The parity kernel, if the user chose one.
     pub(crate) kernel: Option<&'static Kernel>,
+    /// The maps of members that are images of failing disks.
+    pub(crate) maps: Maps,
     /// Threads for work that may wait for a file system.
     #[cfg(feature = "command")]
     pub(crate) blocking: BlockingPool,
@@ -130,9 +133,15 @@ impl Machine {
             pool,
             clock: RealClock::new(),
             kernel,
+            maps: Maps::default(),
             #[cfg(feature = "command")]
             blocking: BlockingPool::default(),
         })
+    }
+
+    /// Opens members from now on as these maps say.
+    pub(crate) fn with_maps(self, maps: Maps) -> Self {
+        Self { maps, ..self }
     }
 
     /// The backend in use; if the system refused io_uring, why.
@@ -153,7 +162,12 @@ impl Machine {
 
     /// Opens a member, for callers that examine the error.
     pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
-        Ok(Candidate { name: name_of(path), member: open_file(path, purpose)?.into_member().into() })
+        self.candidate(path, open_file(path, purpose)?)
+    }
+
+    fn candidate(&self, path: &Path, file: OpenFile) -> Result<Candidate<AnyMember>, OpenError> {
+        let member = self.maps.apply(path, file.into_member().into())?;
+        Ok(Candidate { name: name_of(path), member })
     }
 
     /// As [`Machine::try_open`], on another thread, because the file system may hang while this thread serves requests.
@@ -172,8 +186,8 @@ impl Machine {
         let open = move || open_file(&owned, purpose);
         let limit = timeout.unwrap_or_default().max(OPEN_TIMEOUT);
         let opened = self.blocking.run(&self.clock, limit, open).await;
-        let opened = opened.map_err(|refusal| refusal.of(name.clone()))?;
-        Ok(opened.map(|file| Candidate { name, member: file.into_member().into() }))
+        let opened = opened.map_err(|refusal| refusal.of(name))?;
+        Ok(opened.and_then(|file| self.candidate(path, file)))
     }
 
     /// Opens a part of a member, or of the part of a file that the member is, as part of an array that is only read.
@@ -185,6 +199,7 @@ impl Machine {
 
     /// Opens all members.
     pub(crate) fn open_all(&self, paths: &[PathBuf], purpose: Purpose) -> Result<Vec<Candidate<AnyMember>>, Refusal> {
+        self.maps.refuse_writing(purpose)?;
         paths.iter().map(|path| self.open(path, purpose)).collect()
     }
 

@@ -8,7 +8,7 @@ use crate::command::clients::arguments::{
     TraceArguments, WaitArguments,
 };
 use crate::command::measure::arguments::{BenchArguments, LabArguments};
-use crate::command::opening::arguments::{AssembleArguments, MemberArguments};
+use crate::command::opening::arguments::{AssembleArguments, MapArguments, MemberArguments};
 use crate::command::opening::members::ArrayUuid;
 use crate::command::server::arguments::ServeArguments;
 use crate::command::server::nbd_address::parse_loopback;
@@ -311,6 +311,9 @@ pub(crate) struct DetectArguments {
     #[arg(value_name = "DISK", required = true)]
     pub(crate) disks: Vec<OsString>,
 
+    #[command(flatten)]
+    pub(crate) maps: MapArguments,
+
     /// Print JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
@@ -321,6 +324,9 @@ pub(crate) struct DetectArguments {
 pub(crate) struct ExamineArguments {
     #[command(flatten)]
     pub(crate) members: MemberArguments,
+
+    #[command(flatten)]
+    pub(crate) maps: MapArguments,
 
     /// Print only ARRAY lines for mdadm.conf
     #[arg(long, conflicts_with = "json")]
@@ -359,9 +365,15 @@ pub(crate) struct ReadArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) inner: Option<String>,
 
-    /// Continue behind unreadable ranges: they become zeros, each is named, and the exit status is 1
+    /// Continue behind unreadable ranges, down to single sectors: they become zeros, each is named, and the exit status
+    /// is 1
     #[arg(long)]
     pub(crate) salvage: bool,
+
+    /// Keep a map of what was read, in ddrescue's format, in this file; the same command continues an interrupted or
+    /// incomplete copy by it. With --salvage and --output
+    #[arg(long, value_name = "MAPFILE", requires_all = ["salvage", "output"])]
+    pub(crate) map_out: Option<PathBuf>,
 
     /// Overwrite FILE even if it holds data
     #[arg(long, requires = "output")]

@@ -12,10 +12,13 @@ mod generate;
 mod grow;
 mod habits;
 mod inner;
+mod map_file;
+mod mapped_read;
 #[cfg(test)]
 mod pages;
 mod salvage;
 mod scrub;
+mod target;
 mod transfer;
 mod up;
 mod update;

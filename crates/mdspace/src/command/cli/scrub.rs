@@ -18,6 +18,9 @@ use std::pin::pin;
 /// Runs `mdspace scrub`.
 pub(crate) fn run(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     match arguments.members.is_empty() && arguments.geometry.is_none() {
+        true if arguments.maps.is_any() => {
+            Err(Failure::refused("--map: it belongs to a member, and none is given").advise("name the members, too"))
+        }
         true => online(arguments),
         false => offline(arguments, kernel),
     }
@@ -25,7 +28,7 @@ pub(crate) fn run(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -
 
 /// Scrubs an array that is not served.
 fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    let machine = Machine::start(kernel, Arena::Large)?;
+    let machine = Machine::start(kernel, Arena::Large)?.with_maps(arguments.maps.read()?);
     let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid, name: None };
     let assemble = AssembleArguments::of(&members, arguments.bitmap.clone()).by_hand(arguments.geometry.clone());
     machine.run(async {

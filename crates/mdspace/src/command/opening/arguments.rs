@@ -4,9 +4,12 @@ use crate::command::opening::mdadm_conf::Config;
 use crate::command::opening::members::{ArrayChoice, ArrayUuid};
 use crate::command::text::failure::Failure;
 use crate::command::text::geometry::GeometryText;
+use crate::maps::Maps;
+use crate::names::name_of;
 use clap::{Args, ValueEnum};
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Members of an existing array.
 #[derive(Debug, Args)]
@@ -69,6 +72,9 @@ pub(crate) struct AssembleArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) bitmap: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub(crate) maps: MapArguments,
+
     /// Also read blocks that the members' bad-block logs list; they may hold old data. Only for reading
     #[arg(long)]
     pub(crate) ignore_bad_blocks: bool,
@@ -80,6 +86,47 @@ pub(crate) struct AssembleArguments {
         "scan", "uuid", "name", "force", "raid0_layout", "bitmap", "ignore_bad_blocks",
     ])]
     geometry: Option<GeometryText>,
+}
+
+/// The maps of members that are images of failing disks.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct MapArguments {
+    /// The map of an image that ddrescue or HDDSuperClone made of a failing disk: what the map does not call finished
+    /// comes from the other members. May be given several times. Only for reading
+    #[arg(long = "map", value_name = "IMAGE=MAPFILE")]
+    named: Vec<OsString>,
+
+    /// Use the map beside each image: disk.img.map, or disk.map of disk.img
+    #[arg(long = "maps")]
+    beside: bool,
+}
+
+impl MapArguments {
+    /// Whether the user gave any.
+    pub(crate) fn is_any(&self) -> bool {
+        self.beside || !self.named.is_empty()
+    }
+
+    /// Reads the maps.
+    pub(crate) fn read(&self) -> Result<Maps, Failure> {
+        let pairs = self.named.iter().map(|word| {
+            pair(word).ok_or_else(|| {
+                let word = name_of(Path::new(word));
+                Failure::refused(format!("--map {word}: not two existing files with `=` between them"))
+                    .advise("give the image and its map, as in --map disk1.img=disk1.map")
+            })
+        });
+        Ok(Maps::named(&pairs.collect::<Result<Vec<_>, _>>()?)?.and_beside(self.beside))
+    }
+}
+
+/// The two existing files that `word` names; names may contain `=`.
+fn pair(word: &OsStr) -> Option<(PathBuf, PathBuf)> {
+    let bytes = word.as_bytes();
+    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+    let marks = (0..bytes.len()).filter(|&at| bytes[at] == b'=');
+    let mut pairs = marks.map(|at| (path(&bytes[..at]), path(&bytes[at + 1..])));
+    pairs.find(|(image, map)| image.exists() && map.exists())
 }
 
 /// The two ways to stripe a RAID-0 of unequal members.
@@ -133,6 +180,7 @@ impl AssembleArguments {
             force: false,
             raid0_layout: None,
             ignore_bad_blocks: false,
+            maps: MapArguments::default(),
             bitmap,
             geometry: None,
         }

@@ -42,7 +42,7 @@ use std::rc::Rc;
 /// Runs `mdspace serve`.
 pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let purpose = if arguments.read_only { Purpose::Read } else { Purpose::Write };
-    let machine = Machine::start(kernel, Arena::Large)?;
+    let machine = Machine::start(kernel, Arena::Large)?.with_maps(arguments.assemble.maps.read()?);
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, purpose, policy_of(arguments)).await?;
         array.set_stripe_size(arguments.stripe_size)?;
