@@ -3,13 +3,15 @@
 
 use crate::file::FileMember;
 use crate::memory::MemoryMember;
+use crate::foreign::ForeignMember;
 use crate::overlay::Overlay;
+use crate::stored::StoredOverlay;
 use engine::{Block, Buffer, Limits, Member, MemberError};
 use format::units::MemberByte;
 use std::cell::Ref;
 use std::rc::Rc;
 
-/// A member of any kind in this crate. Clones share it.
+/// A member of any kind. Clones share it.
 #[derive(Debug, Clone)]
 pub enum AnyMember {
     /// A regular file or block device.
@@ -18,6 +20,10 @@ pub enum AnyMember {
     Memory(Rc<MemoryMember>),
     /// Writes in memory over another member.
     Overlay(Rc<Overlay>),
+    /// Writes in files over another member.
+    Stored(Rc<StoredOverlay>),
+    /// A member of another crate.
+    Foreign(ForeignMember),
 }
 
 impl From<FileMember> for AnyMember {
@@ -38,6 +44,12 @@ impl From<Overlay> for AnyMember {
     }
 }
 
+impl From<StoredOverlay> for AnyMember {
+    fn from(member: StoredOverlay) -> Self {
+        Self::Stored(Rc::new(member))
+    }
+}
+
 /// Calls the same method of any kind.
 macro_rules! delegate {
     ($self:ident, $member:ident => $call:expr) => {
@@ -45,6 +57,8 @@ macro_rules! delegate {
             AnyMember::File($member) => $call,
             AnyMember::Memory($member) => $call,
             AnyMember::Overlay($member) => $call,
+            AnyMember::Stored($member) => $call,
+            AnyMember::Foreign($member) => $call,
         }
     };
 }
@@ -57,6 +71,8 @@ macro_rules! delegate_future {
             AnyMember::File($member) => $call.await,
             AnyMember::Memory($member) => $call.await,
             AnyMember::Overlay($member) => Box::pin($call).await,
+            AnyMember::Stored($member) => Box::pin($call).await,
+            AnyMember::Foreign($member) => $call.await,
         }
     };
 }

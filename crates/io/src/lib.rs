@@ -20,6 +20,7 @@ mod driver;
 mod event;
 mod executor;
 mod file;
+mod foreign;
 mod memory;
 pub mod net;
 mod operation;
@@ -28,6 +29,7 @@ mod remote;
 mod ring;
 pub mod signal;
 mod stamp;
+mod stored;
 mod threads;
 mod time;
 mod transfer;
@@ -42,8 +44,10 @@ pub use file::{
     Direct, FileMember, Lock, OpenError, OpenFile, OpenOptions, Part, create_preallocated, create_sparse, has_data,
     holes,
 };
+pub use foreign::ForeignMember;
 pub use memory::MemoryMember;
 pub use overlay::Overlay;
 pub use remote::{Remote, Stopped};
 pub use stamp::Stamps;
+pub use stored::{StoredFiles, StoredOverlay};
 pub use time::RealClock;
