@@ -114,7 +114,10 @@ impl Header {
     }
 
     /// Decodes the header of an index, and returns where the first record is.
-    fn decode(bytes: &[u8]) -> Result<(Self, usize), Defect> {
+    ///
+    /// # Errors
+    /// When it is damaged, of another version, or not whole.
+    pub fn decode(bytes: &[u8]) -> Result<(Self, usize), Defect> {
         let defect = |field, reason: String| Err(Defect::new(field, reason));
         let Ok((raw, rest)) = RawHeader::ref_from_prefix(bytes) else {
             return defect("overlay.header", format!("only {} bytes", bytes.len()));

@@ -35,6 +35,8 @@ const FLUSHING: Range<u64> = 1..2;
 /// The files of an overlay, opened by the caller.
 #[derive(Debug)]
 pub struct StoredFiles {
+    /// The member's length when the overlay was made, which the overlay keeps.
+    pub bytes: u64,
     /// The data: as long as the member, in whole blocks.
     pub data: FileMember,
     /// The index, open for writing, and where the next record belongs; `None` to refuse every change.
@@ -71,13 +73,17 @@ impl StoredOverlay {
     /// An overlay over `under`, which is never written to.
     ///
     /// # Panics
-    /// When the thread has no executor, and when the data file is shorter than the member.
+    /// When the thread has no executor.
     pub fn new(under: AnyMember, files: StoredFiles) -> Self {
-        let StoredFiles { data, index, blocks } = files;
-        let below = under.limits();
-        assert!(data.limits().bytes >= below.bytes, "an overlay's data file is as long as its member");
-        let limits =
-            Limits { synchronous: false, discards: false, discards_to_zeros: false, volatile_cache: true, ..below.clone() };
+        let StoredFiles { bytes, data, index, blocks } = files;
+        let limits = Limits {
+            bytes,
+            synchronous: false,
+            discards: false,
+            discards_to_zeros: false,
+            volatile_cache: true,
+            ..under.limits().clone()
+        };
         let index = index.map(|(fd, end)| IndexFile { descriptor: Descriptor::new(fd), end: Cell::new(end) });
         let inner = Inner {
             under,

@@ -31,8 +31,8 @@ fn open(place: &Path, under: &Rc<MemoryMember>, is_written: bool) -> StoredOverl
     let path = place.join("index");
     let index = Index::decode(&std::fs::read(&path).expect("its index")).expect("a whole index");
     let file = File::options().write(true).open(path).expect("its index");
-    let files =
-        StoredFiles { data, index: is_written.then(|| (file.into(), index.end)), blocks: index.blocks };
+    let bytes = index.header.identity.bytes;
+    let files = StoredFiles { bytes, data, index: is_written.then(|| (file.into(), index.end)), blocks: index.blocks };
     StoredOverlay::new(AnyMember::Memory(under.clone()), files)
 }
 

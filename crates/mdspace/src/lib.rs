@@ -84,6 +84,7 @@ mod machine;
 mod made_files;
 mod names;
 mod options;
+mod overlay;
 mod pieces;
 mod place;
 mod whole_disks;

@@ -212,6 +212,11 @@ impl OpenFile {
         Ok(Self { path: path.to_owned(), fd, aliases, probed, is_block_device })
     }
 
+    /// What it supports and prefers.
+    pub fn limits(&self) -> &Limits {
+        &self.probed.limits
+    }
+
     /// Binds the member to the current thread's executor.
     ///
     /// # Panics

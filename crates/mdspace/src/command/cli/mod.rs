@@ -12,6 +12,7 @@ mod generate;
 mod grow;
 mod habits;
 mod inner;
+mod overlay;
 #[cfg(test)]
 mod pages;
 mod salvage;
@@ -122,6 +123,7 @@ fn carry_out(line: &CommandLine) -> Result<(), Failure> {
         Command::Scrub(arguments) => scrub::run(arguments, kernel),
         Command::Stop(arguments) => control::stop(arguments),
         Command::Update(arguments) => update::run(arguments, kernel),
+        Command::Overlay(arguments) => overlay::run(arguments, kernel),
         Command::Wipe(arguments) => wipe::run(arguments, kernel),
         Command::Bench(arguments) => bench::run(arguments, kernel),
         Command::Lab(arguments) => lab::run(arguments),

@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -
 
 /// Scrubs an array that is not served.
 fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    let machine = Machine::start(kernel, Arena::Large)?;
+    let machine = Machine::start(kernel, Arena::Large)?.over(arguments.overlay.as_deref())?;
     let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid, name: None };
     let assemble = AssembleArguments::of(&members, arguments.bitmap.clone());
     machine.run(async {
@@ -36,7 +36,7 @@ fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Resul
         // A check writes nothing, so it opens its members for reading only.
         let purpose = if action == ScrubAction::Check { Purpose::Read } else { Purpose::Write };
         let array = machine.assemble(&assemble, purpose, BitmapPolicy::default()).await?;
-        let saved = SavedScrub::of(&array)?;
+        let saved = SavedScrub::of(&array, &machine)?;
         begin(&array, asked, arguments)?;
         // From here on members may change, so the array is stopped also after errors.
         let resynced = make_agree(&array).await;

@@ -5,7 +5,7 @@ use crate::command::opening::members::{ArrayChoice, ArrayUuid};
 use crate::command::text::failure::Failure;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Members of an existing array.
 #[derive(Debug, Args)]
@@ -28,6 +28,22 @@ impl MemberArguments {
     /// The choice of an array, if the user made one.
     pub(crate) fn choice(&self) -> Option<ArrayChoice> {
         self.uuid.map(ArrayChoice::Uuid).or_else(|| self.name.clone().map(ArrayChoice::Name))
+    }
+}
+
+/// Where writes go.
+#[derive(Debug, Args)]
+pub(crate) struct Overlay {
+    /// Leave the members as they are: every write goes to sparse files in this directory, which is made if needed.
+    /// `mdspace overlay` shows, discards or commits them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) overlay: Option<PathBuf>,
+}
+
+impl Overlay {
+    /// The directory, if the user gave one.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.overlay.as_deref()
     }
 }
 
@@ -71,6 +87,9 @@ pub(crate) struct AssembleArguments {
     /// Also read blocks that the members' bad-block logs list; they may hold old data. Only for reading
     #[arg(long)]
     pub(crate) ignore_bad_blocks: bool,
+
+    #[command(flatten)]
+    pub(crate) overlay: Overlay,
 }
 
 /// The two ways to stripe a RAID-0 of unequal members.
@@ -125,6 +144,7 @@ impl AssembleArguments {
             raid0_layout: None,
             ignore_bad_blocks: false,
             bitmap,
+            overlay: Overlay { overlay: None },
         }
     }
 }
