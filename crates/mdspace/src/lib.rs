@@ -85,6 +85,7 @@ mod made_files;
 mod maps;
 mod names;
 mod options;
+mod overlay;
 mod pieces;
 mod place;
 mod whole_disks;

@@ -14,6 +14,7 @@ mod habits;
 mod inner;
 mod map_file;
 mod mapped_read;
+mod overlay;
 #[cfg(test)]
 mod pages;
 mod salvage;
@@ -125,6 +126,7 @@ fn carry_out(line: &CommandLine) -> Result<(), Failure> {
         Command::Scrub(arguments) => scrub::run(arguments, kernel),
         Command::Stop(arguments) => control::stop(arguments),
         Command::Update(arguments) => update::run(arguments, kernel),
+        Command::Overlay(arguments) => overlay::run(arguments, kernel),
         Command::Wipe(arguments) => wipe::run(arguments, kernel),
         Command::Bench(arguments) => bench::run(arguments, kernel),
         Command::Lab(arguments) => lab::run(arguments),

@@ -78,7 +78,8 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
         let refused = Failure::refused("standard output is a terminal, and an array's bytes are not text");
         return Err(refused.advise("write them to a file, --output FILE, or to a program: mdspace read ... | xxd"));
     }
-    let machine = Machine::start(kernel, Arena::Medium)?.with_maps(arguments.assemble.maps.read()?);
+    let machine = Machine::start(kernel, Arena::Medium)?;
+    let machine = machine.with_maps(arguments.assemble.maps.read()?).over(arguments.assemble.overlay.directory())?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, Purpose::Read, BitmapPolicy::default()).await?;
         let inner = match &arguments.inner {
@@ -114,7 +115,8 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
 /// Runs `mdspace write`.
 pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let mut source = source(arguments.input.as_deref())?;
-    let machine = Machine::start(kernel, Arena::Medium)?.with_maps(arguments.assemble.maps.read()?);
+    let machine = Machine::start(kernel, Arena::Medium)?;
+    let machine = machine.with_maps(arguments.assemble.maps.read()?).over(arguments.assemble.overlay.directory())?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, Purpose::Write, BitmapPolicy::default()).await?;
         let at = arguments.offset.0;

@@ -35,6 +35,22 @@ impl MemberArguments {
     }
 }
 
+/// Where writes go.
+#[derive(Debug, Args)]
+pub(crate) struct Overlay {
+    /// Leave the members as they are: every write goes to sparse files in this directory, which is made if needed.
+    /// `mdspace overlay` shows, discards or commits them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) overlay: Option<PathBuf>,
+}
+
+impl Overlay {
+    /// The directory, if the user gave one.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.overlay.as_deref()
+    }
+}
+
 /// Members of an array to be assembled.
 #[derive(Debug, Args)]
 pub(crate) struct AssembleArguments {
@@ -79,11 +95,14 @@ pub(crate) struct AssembleArguments {
     #[arg(long)]
     pub(crate) ignore_bad_blocks: bool,
 
+    #[command(flatten)]
+    pub(crate) overlay: Overlay,
+
     /// For reading: how the array was put together, where superblocks are lost or wrong, such as
     /// level=5,layout=ls,chunk=64K,offset=1M,order=a.img,missing,c.img. Without order=, the MEMBERs are in the order of
     /// their slots, and the word `missing` is a slot without one
     #[arg(long, value_name = "TEXT", conflicts_with_all = [
-        "scan", "uuid", "name", "force", "raid0_layout", "bitmap", "ignore_bad_blocks",
+        "scan", "uuid", "name", "force", "raid0_layout", "bitmap", "ignore_bad_blocks", "overlay",
     ])]
     geometry: Option<GeometryText>,
 }
@@ -183,6 +202,7 @@ impl AssembleArguments {
             maps: MapArguments::default(),
             bitmap,
             geometry: None,
+            overlay: Overlay { overlay: None },
         }
     }
 

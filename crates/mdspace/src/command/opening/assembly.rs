@@ -246,6 +246,9 @@ impl Machine {
         }
         if purpose == Purpose::Write {
             found.suffices_for(&array)?;
+            if let Some(directory) = self.overlay_directory() {
+                tell!("note: every write goes to {}, and the members stay as they are", name_of(directory));
+            }
         }
         Ok(array)
     }

@@ -42,7 +42,8 @@ use std::rc::Rc;
 /// Runs `mdspace serve`.
 pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let purpose = if arguments.read_only { Purpose::Read } else { Purpose::Write };
-    let machine = Machine::start(kernel, Arena::Large)?.with_maps(arguments.assemble.maps.read()?);
+    let machine = Machine::start(kernel, Arena::Large)?;
+    let machine = machine.with_maps(arguments.assemble.maps.read()?).over(arguments.assemble.overlay.directory())?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, purpose, policy_of(arguments)).await?;
         array.set_stripe_size(arguments.stripe_size)?;
@@ -161,7 +162,7 @@ impl<'a> ArrayServer<'a> {
         let refused = |error: std::io::Error| Failure::refused(error.to_string());
         let gauges = Gauges::new();
         array.observe(Some(Rc::new(gauges.clone())));
-        let saved = Rc::new(SavedScrub::of(&array)?);
+        let saved = Rc::new(SavedScrub::of(&array, machine)?);
         let volume = Measured::new(Exported(array.clone()), &gauges);
         let exports = Exports::open(&array.status().name, &volume, nbd, exports).await?;
         let (sender, commands) = mpsc::unbounded();
