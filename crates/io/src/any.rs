@@ -2,6 +2,7 @@
 //! behaviour.
 
 use crate::file::FileMember;
+use crate::layer::LayerMember;
 use crate::memory::MemoryMember;
 use crate::overlay::Overlay;
 use engine::{Block, Buffer, Limits, Member, MemberError};
@@ -18,6 +19,8 @@ pub enum AnyMember {
     Memory(Rc<MemoryMember>),
     /// Writes in memory over another member.
     Overlay(Rc<Overlay>),
+    /// Something inside of another array.
+    Layer(Rc<LayerMember>),
 }
 
 impl From<FileMember> for AnyMember {
@@ -38,6 +41,12 @@ impl From<Overlay> for AnyMember {
     }
 }
 
+impl From<LayerMember> for AnyMember {
+    fn from(member: LayerMember) -> Self {
+        Self::Layer(Rc::new(member))
+    }
+}
+
 /// Calls the same method of any kind.
 macro_rules! delegate {
     ($self:ident, $member:ident => $call:expr) => {
@@ -45,6 +54,7 @@ macro_rules! delegate {
             AnyMember::File($member) => $call,
             AnyMember::Memory($member) => $call,
             AnyMember::Overlay($member) => $call,
+            AnyMember::Layer($member) => $call,
         }
     };
 }
@@ -57,6 +67,7 @@ macro_rules! delegate_future {
             AnyMember::File($member) => $call.await,
             AnyMember::Memory($member) => $call.await,
             AnyMember::Overlay($member) => Box::pin($call).await,
+            AnyMember::Layer($member) => $call.await,
         }
     };
 }

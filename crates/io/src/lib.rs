@@ -20,6 +20,7 @@ mod driver;
 mod event;
 mod executor;
 mod file;
+mod layer;
 mod memory;
 pub mod net;
 mod operation;
@@ -42,6 +43,7 @@ pub use file::{
     Direct, FileMember, Lock, OpenError, OpenFile, OpenOptions, Part, create_preallocated, create_sparse, has_data,
     holes,
 };
+pub use layer::{Layer, LayerMember, LayerRead};
 pub use memory::MemoryMember;
 pub use overlay::Overlay;
 pub use remote::{Remote, Stopped};

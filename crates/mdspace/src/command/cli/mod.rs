@@ -11,7 +11,6 @@ mod examine;
 mod generate;
 mod grow;
 mod habits;
-mod inner;
 #[cfg(test)]
 mod pages;
 mod salvage;

@@ -4,8 +4,8 @@
 
 use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;
-use crate::machine::Array;
-use engine::{ArrayErrorKind, Buffer};
+use crate::layers::Bytes;
+use engine::{ArrayErrorKind, Buffer, Pool};
 use std::ops::Range;
 
 /// The smallest range that is given up: md's unit of recovery.
@@ -19,17 +19,22 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// Reads `range` of the array, with zeros in unreadable blocks.
+    /// Reads `range` of the volume, with zeros in unreadable blocks.
     ///
     /// # Errors
     /// When the array itself has failed and nothing can be read.
-    pub(crate) async fn read_around(&mut self, array: &Array, range: Range<u64>) -> Result<Buffer, Failure> {
-        let mut whole = array.pool().take((range.end - range.start) as usize);
+    pub(crate) async fn read_around(
+        &mut self,
+        pool: &Pool,
+        volume: &Bytes,
+        range: Range<u64>,
+    ) -> Result<Buffer, Failure> {
+        let mut whole = pool.take((range.end - range.start) as usize);
         let mut rest = vec![range.clone()];
         while let Some(part) = rest.pop() {
             let bytes = part.end - part.start;
             let place = (part.start - range.start) as usize..(part.end - range.start) as usize;
-            match array.read(part.start, array.pool().take(bytes as usize)).await {
+            match volume.read(part.start, pool.take(bytes as usize)).await {
                 Ok(buffer) => whole[place].copy_from_slice(&buffer),
                 Err(error) if error.kind != ArrayErrorKind::Io => return Err(error.into()),
                 Err(error) if bytes <= BLOCK_BYTES => {

@@ -5,10 +5,10 @@
 //! members allow it.
 
 use crate::command::cli::arguments::{ReadArguments, WriteArguments};
-use crate::command::cli::inner;
 use crate::command::cli::salvage::Losses;
 use crate::command::opening::assembly::resync;
 use crate::command::opening::doubt::warn_of_doubtful_zeros;
+use crate::command::opening::target::Target;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::print_json;
 use crate::command::text::output::tell;
@@ -52,12 +52,12 @@ struct Copied {
     status: Status,
 }
 
-/// Stops the array, and prints the copied range with `as_json`.
-async fn end(array: &Array, offset: u64, copied: Result<u64, Failure>, as_json: bool) -> Result<(), Failure> {
-    let stopped = array.stop().await;
+/// Stops the arrays, and prints the copied range with `as_json`.
+async fn end(target: &Target, offset: u64, copied: Result<u64, Failure>, as_json: bool) -> Result<(), Failure> {
+    let stopped = target.stop().await;
     let bytes = copied?;
     stopped?;
-    if as_json { print_json(&Copied { offset, bytes, status: array.status() }) } else { Ok(()) }
+    if as_json { print_json(&Copied { offset, bytes, status: target.array().status() }) } else { Ok(()) }
 }
 
 /// Runs `mdspace read`.
@@ -72,23 +72,18 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
     }
     let machine = Machine::start(kernel, Arena::Medium)?;
     machine.run(async {
-        let array = machine.assemble(&arguments.assemble, Purpose::Read, BitmapPolicy::default()).await?;
-        let inner = match &arguments.inner {
-            Some(name) => Some(inner::find(&array, name).await?),
-            None => None,
-        };
-        let range = range_to_read(arguments, inner.as_ref().map_or(array.bytes(), |inner| inner.bytes))?;
-        warn_of_doubtful_zeros(&array).await;
-        let mut sink = sink(&machine, arguments, &array).await?;
+        let inner = arguments.inner.as_deref();
+        let target = machine.open_target(&arguments.assemble, inner, Purpose::Read, BitmapPolicy::default()).await?;
+        let range = range_to_read(arguments, target.volume.bytes())?;
+        for array in &target.arrays {
+            warn_of_doubtful_zeros(array).await;
+        }
+        let mut sink = sink(&machine, arguments, &target.arrays).await?;
         let at = range.start;
         let mut losses = arguments.salvage.then(Losses::default);
-        let ranges = match inner {
-            Some(inner) => inner.ranges(range),
-            None => vec![range],
-        };
-        let copied = array.in_time(copy_out(&array, &ranges, &mut sink, &mut losses)).await;
+        let copied = target.in_time(copy_out(&target, range, &mut sink, &mut losses)).await;
         let copied = copied.and_then(|copied| losses.unwrap_or_default().verdict().map(|()| copied));
-        end(&array, at, copied, arguments.json).await
+        end(&target, at, copied, arguments.json).await
     })
 }
 
@@ -117,7 +112,7 @@ pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>)
         if copied.is_ok() {
             array.in_time(resync_until(&array, &mut terminated)).await;
         }
-        end(&array, at, copied, arguments.json).await
+        end(&Target::whole(array), at, copied, arguments.json).await
     })
 }
 
@@ -209,13 +204,13 @@ fn refuse_member(path: &Path, array: &Array, option: &str) -> Result<(), Failure
 }
 
 /// The file that `read` writes to.
-async fn sink(machine: &Machine, arguments: &ReadArguments, array: &Array) -> Result<End, Failure> {
+async fn sink(machine: &Machine, arguments: &ReadArguments, arrays: &[Array]) -> Result<End, Failure> {
     let Some(path) = &arguments.output else {
         let stdout = std::io::stdout().as_fd().try_clone_to_owned();
         let file = stdout.map_err(|error| Failure::refused(format!("standard output: {error}")))?.into();
         return Ok(End::new(file, "standard output".to_owned()));
     };
-    refuse_member(path, array, "--output")?;
+    arrays.iter().try_for_each(|array| refuse_member(path, array, "--output"))?;
     Ok(End::new(output_file(machine, path, arguments.overwrite).await?, name_of(path)))
 }
 
@@ -299,29 +294,31 @@ fn length_of(file: &mut File) -> Option<u64> {
     Some(metadata.len().saturating_sub(position))
 }
 
-/// Copies `ranges` of the array to `sink`, and returns the number of bytes that the sink accepted. With `losses` it
+/// Copies `range` of the target to `sink`, and returns the number of bytes that the sink accepted. With `losses` it
 /// continues behind unreadable ranges.
 async fn copy_out(
-    array: &Array,
-    ranges: &[Range<u64>],
+    target: &Target,
+    range: Range<u64>,
     sink: &mut End,
     losses: &mut Option<Losses>,
 ) -> Result<u64, Failure> {
+    let (array, volume) = (target.array(), &target.volume);
     let mut copied = 0;
-    let bytes = ranges.iter().map(|range| range.end - range.start).sum();
-    let mut progress = Progress::start("read", Some(bytes));
-    let mut rest = ranges.iter().flat_map(|range| pieces(range.clone(), array.preferred_bytes()));
+    let mut progress = Progress::start("read", Some(range.end - range.start));
+    let mut rest = pieces(range, array.preferred_bytes());
     let mut in_flight = FuturesOrdered::new();
     loop {
         while in_flight.len() < DEPTH {
             let Some(piece) = rest.next() else { break };
             let buffer = array.pool().take((piece.end - piece.start) as usize);
-            in_flight.push_back(array.read(piece.start, buffer).map(|read| (piece, read)));
+            in_flight.push_back(volume.read(piece.start, buffer).map(|read| (piece, read)));
         }
         let Some((piece, read)) = in_flight.next().await else { break };
         let buffer = match (read, &mut *losses) {
             (Ok(buffer), _) => buffer,
-            (Err(error), Some(losses)) if error.kind == ArrayErrorKind::Io => losses.read_around(array, piece).await?,
+            (Err(error), Some(losses)) if error.kind == ArrayErrorKind::Io => {
+                losses.read_around(array.pool(), volume, piece).await?
+            }
             (Err(error), _) => return Err(error.into()),
         };
         match sink.file.write_all(&buffer) {
