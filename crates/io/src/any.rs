@@ -3,6 +3,7 @@
 
 use crate::file::FileMember;
 use crate::foreign::ForeignMember;
+use crate::layer::LayerMember;
 use crate::memory::MemoryMember;
 use crate::overlay::Overlay;
 use crate::rescued::Rescued;
@@ -27,6 +28,8 @@ pub enum AnyMember {
     Stored(Rc<StoredOverlay>),
     /// A member of another crate.
     Foreign(ForeignMember),
+    /// Something inside of another array.
+    Layer(Rc<LayerMember>),
 }
 
 impl From<FileMember> for AnyMember {
@@ -59,6 +62,12 @@ impl From<StoredOverlay> for AnyMember {
     }
 }
 
+impl From<LayerMember> for AnyMember {
+    fn from(member: LayerMember) -> Self {
+        Self::Layer(Rc::new(member))
+    }
+}
+
 /// Calls the same method of any kind.
 macro_rules! delegate {
     ($self:ident, $member:ident => $call:expr) => {
@@ -69,6 +78,7 @@ macro_rules! delegate {
             AnyMember::Rescued($member) => $call,
             AnyMember::Stored($member) => $call,
             AnyMember::Foreign($member) => $call,
+            AnyMember::Layer($member) => $call,
         }
     };
 }
@@ -84,6 +94,7 @@ macro_rules! delegate_future {
             AnyMember::Rescued($member) => Box::pin($call).await,
             AnyMember::Stored($member) => Box::pin($call).await,
             AnyMember::Foreign($member) => $call.await,
+            AnyMember::Layer($member) => $call.await,
         }
     };
 }

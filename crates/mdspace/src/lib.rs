@@ -80,6 +80,8 @@ mod blocking;
 mod create;
 mod cursor;
 mod error;
+#[cfg(feature = "command")]
+mod layers;
 mod machine;
 mod made_files;
 mod maps;

@@ -189,7 +189,7 @@ impl Machine {
     /// The member at `path`, with what its map says and the writes of its overlay.
     fn candidate(&self, path: &Path, opened: Opened) -> Result<Candidate<AnyMember>, OpenError> {
         let Opened { file, layer } = opened;
-        let under = self.maps.apply(path, file.into_member().into())?;
+        let under = self.maps.apply(path, None, file.into_member().into())?;
         let member = match layer {
             None => under,
             Some(layer) => layer.over(under).into(),
@@ -222,7 +222,8 @@ impl Machine {
     #[cfg(feature = "command")]
     pub(crate) fn open_data(&self, path: &Path, data: io::Part) -> Result<Candidate<AnyMember>, Refusal> {
         let opened = open_part(path, Some(data), Purpose::Read).map_err(|error| not_opened(&error))?;
-        Ok(Candidate { name: name_of(path), member: opened.into_member() })
+        let member = self.maps.apply(path, Some(data), opened.into_member());
+        Ok(Candidate { name: name_of(path), member: member.map_err(|error| not_opened(&error))? })
     }
 
     /// Opens all members.
@@ -332,10 +333,7 @@ fn open_part(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<Op
         action: "find the partition",
         source,
     })?;
-    let part = match (part, data) {
-        (Some(part), Some(data)) => Some(io::Part { at: part.at.saturating_add(data.at), ..data }),
-        (part, data) => data.or(part),
-    };
+    let part = place::part_of(part, data);
     let file = OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })?;
     Ok(Opened { file, layer: None })
 }

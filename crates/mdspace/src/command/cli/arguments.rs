@@ -368,8 +368,8 @@ pub(crate) struct ReadArguments {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Read only what has this name inside of the array: a partition (its number), or a logical volume of LVM
-    /// (GROUP/VOLUME) of linear or striped segments
+    /// Read only what has this name inside of the array: a partition (its number), a logical volume of LVM
+    /// (GROUP/VOLUME), or an array. The members may be of several arrays then
     #[arg(long, value_name = "NAME")]
     pub(crate) inner: Option<String>,
 
