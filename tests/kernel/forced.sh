@@ -151,7 +151,7 @@ take_model
 stop_md
 keep
 refuses "not given" "${members[@]:0:3}"
-refuses "does not replay" --force "${members[@]}"
+reads "${members[@]}"
 reads --force "${members[@]:0:3}"
 unchanged "read --force"
 md_reads_by_force "${members[@]:0:3}"

@@ -2,7 +2,7 @@
 # Arrays that the real driver left with something unfinished, which is read without writing: what mdspace reads of them, and
 # what the driver does.
 #
-#   unfinished.sh MDSPACE [PART]...    PART: logs, shapes; all without one
+#   unfinished.sh MDSPACE [PART]...    PART: logs, journaled, shapes; all without one
 #
 # Runs in a guest (tests/kernel/init.sh). Each state is one that a loss of power can leave: the members are mixed of what they
 # were before a write and after it. The driver's own start says which bytes are right. Of mdspace is demanded that it reads the
@@ -10,7 +10,7 @@
 # the first that is otherwise.
 set -euo pipefail
 mdspace=$1
-[ $# != 1 ] || set -- "$1" logs shapes
+[ $# != 1 ] || set -- "$1" logs journaled shapes
 . "$(dirname "$0")/common.sh"
 
 MEMBER_BYTES=$((6 << 20))
@@ -102,6 +102,40 @@ cuts() {
     done
 }
 
+# ---------------------------------------------------------------- write journals
+
+# journals LEVEL COUNT MODE: writes that are in the journal, and on the members in part, with each of the members missing.
+journals() {
+    local level=$1 count=$2 mode=$3 number missing write
+    scene="a journal of level $level on $count members, $mode"
+    blank $((count + 1))
+    mdadm --create /dev/md0 --quiet --run --level="$level" --chunk=16 --raid-devices="$count" --assume-clean \
+        --write-journal "${members[count]}" "${members[@]:0:count}"
+    fill
+    stop_md
+    data_at=$(superblock_number "${members[0]}" 'Data Offset')
+    assemble "${members[@]}"
+    echo "$mode" >$md/journal_mode
+    kept before
+    hand copy /dev/md0 0 was 0 -1 afresh
+    for write in 4:1 8:3 21:4 53:9 64:$(((count + 3 - level) * 8)) 101:6 101:2 200:2; do
+        hand copy pool $((RANDOM % 2000 * 4096)) /dev/md0 $((${write%:*} * 4096)) $((${write#*:} * 4096)) direct || fail "$told"
+    done
+    kept after
+    hand copy /dev/md0 0 is 0 -1 afresh
+    stop_md
+    for missing in $(seq -1 $((count - 1))); do
+        cut=()
+        for number in "${!members[@]}"; do
+            hand cut "before$number" "after$number" "cut$number" $((data_at * 512)) $RANDOM \
+                $([ "$number" = "$count" ] || echo "0:$MEMBER_BYTES") || fail "$told"
+            [ "$number" = "$missing" ] || cut+=("cut$number")
+        done
+        compare
+        cmp got is || fail "what the journal holds is not read"
+    done
+}
+
 # ---------------------------------------------------------------- reshapes
 
 paused() { # paused AT: md has come so far, in sectors, and waits there
@@ -158,6 +192,13 @@ reshapes=0
 logs() {
     cuts 3
     cuts 4
+}
+journaled() {
+    local mode
+    for mode in write-through write-back; do
+        journals 5 3 $mode
+        journals 6 4 $mode
+    done
 }
 shapes() {
     reshape 1 1 --raid-devices=3 --level=5 --chunk=64 -- --raid-devices=4

@@ -1,4 +1,5 @@
-//! Linux md's on-disk format: geometry, superblocks, write-intent bitmap, bad-block log and partial parity log.
+//! Linux md's on-disk format: geometry, superblocks, write-intent bitmap, bad-block log, partial parity log
+//! and write journal.
 //!
 //! Pure functions over byte slices. Nothing here reads a device, allocates in proportion to an unchecked field, or
 //! panics on a disk's contents. Wrong bytes yield a [`Defect`] with the field's name.
@@ -11,6 +12,7 @@ pub mod bad_blocks;
 pub mod bitmap;
 pub mod geometry;
 pub mod integrity;
+pub mod journal;
 pub mod overlay;
 pub mod partial_parity;
 pub mod placement;

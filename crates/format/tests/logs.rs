@@ -4,6 +4,7 @@
 use mdspace_format::bad_blocks::{self, BadRange, COUNT_MAX};
 use mdspace_format::bitmap::{self, BitmapSuper};
 use mdspace_format::geometry::{Geometry, Level, Parity, Shape};
+use mdspace_format::journal::{self, MetaBlock, Payload};
 use mdspace_format::partial_parity::{self, ENTRIES_MAX, Entry, HEADER_BYTES, Header};
 use mdspace_format::units::Sectors;
 use proptest::prelude::*;
@@ -122,6 +123,44 @@ fn a_wrong_field_of_a_partial_parity_log_is_refused_by_name() {
         assert_eq!(decode(&bytes), Err("ppl.checksum"), "{what}");
         assert_eq!(decode(&summed(bytes)), Err(field), "{what}");
     }
+}
+
+fn meta_block() -> MetaBlock {
+    let payloads = vec![
+        Payload::Data { at: Sectors(8), checksum: 1 },
+        Payload::Parity { at: Sectors(16), checksums: vec![2, 3] },
+        Payload::Flush { rows: vec![Sectors(24), Sectors(32)] },
+    ];
+    MetaBlock { sequence: 7, position: Sectors(40), payloads }
+}
+
+#[test]
+fn a_wrong_field_of_a_journals_meta_block_is_refused_by_name() {
+    let good = meta_block().encode(&UUID);
+    let decode = |bytes: &[u8]| MetaBlock::decode(bytes, Sectors(40), 2, &UUID).map_err(|defect| defect.field);
+    assert_eq!(decode(&good), Ok(meta_block()));
+    assert_eq!(decode(&good[..4095]), Err("journal"));
+    assert_eq!(MetaBlock::decode(&good, Sectors(40), 2, &[0; 16]).map_err(|d| d.field), Err("journal.checksum"));
+    let lies: [(&str, usize, u8, &str); 9] = [
+        ("no magic", 0, 0, "journal.magic"),
+        ("version 2", 8, 2, "journal.magic"),
+        ("another place", 24, 48, "journal.position"),
+        ("longer than a block", 13, 0x20, "journal.meta_size"),
+        ("ends within a payload", 12, 40, "journal.meta_size"),
+        ("shorter than its head", 12, 31, "journal.meta_size"),
+        ("an unknown payload", 32, 9, "journal.type"),
+        ("data of two blocks", 36, 16, "journal.size"),
+        ("half a row to flush", 32 + 20 + 24 + 4, 12, "journal.type"),
+    ];
+    for (what, at, value, field) in lies {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        bytes[4..8].fill(0);
+        let sum = journal::checksum(&UUID, &bytes);
+        bytes[4..8].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(decode(&bytes), Err(field), "{what}");
+    }
+    assert_eq!(MetaBlock::decode(&good, Sectors(40), 1, &UUID).map_err(|d| d.field), Err("journal.size"), "one parity");
 }
 
 /// 16 stripes of 3 data chunks of 16 KiB.

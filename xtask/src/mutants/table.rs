@@ -93,6 +93,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         broken: "an array in the middle of a backward reshape is read as if the reshape ran forwards",
         by: Test("reshape::each_byte_is_read_in_the_shape_that_it_has"),
     },
+    Mutant {
+        name: "journal-sequence-ignored",
+        broken: "a block that a journal has from its last time round is replayed",
+        by: Test("journal::a_replayed_journal_gives_the_last_state_of_each_row"),
+    },
+    Mutant {
+        name: "torn-journal-believed",
+        broken: "blocks of a journal are replayed although their checksums are wrong",
+        by: Test("journal::a_replayed_journal_gives_the_last_state_of_each_row"),
+    },
     Mutant { name: "flush-lost", broken: "a flush is answered without one", by: Seed(6) },
     Mutant {
         name: "stable-write-unflushed",

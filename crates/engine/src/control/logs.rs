@@ -1,8 +1,8 @@
 //! Decides what may be done with arrays whose unfinished writes are in a log of md's: a write journal, or the partial
-//! parity log of RAID-5. [`crate::metadata::partial_parity`] reads and writes the members.
+//! parity log of RAID-5. [`crate::metadata::partial_parity`] and [`crate::metadata::journal`] read and write the members.
 //!
-//! * A journal that is present holds data and parity that the members may lack: refused. When the journal is
-//!   lost, the members' superblocks call the array clean even after a power loss. mdadm refuses such an array
+//! * A journal that is present holds data and parity that the members may lack: it is replayed for reading, and
+//!   refused for writing. When the journal is lost, the members' superblocks call the array clean even after a power loss. mdadm refuses such an array
 //!   without `--force`, and starts it read-only with it. So does this engine.
 //! * A dirty array with a partial parity log is repaired by that log, as by md. Where a member is missing, nothing else
 //!   repairs it: if the log cannot be used, the array is refused without `force`. md writes the log's arrays only dirty
@@ -27,11 +27,15 @@ pub(crate) fn check_journal(name: &str, journal: Option<&str>, options: &Assembl
     let refuse = |member: &str, reason: &str, advice: &str| {
         Err(Refusal::new(reason).of(member).field("superblock.feature_map").advice(advice))
     };
+    if journal.is_some() && options.replay {
+        return Ok(());
+    }
     if let Some(journal) = journal {
         return refuse(
             journal,
-            "the array's write journal, which may hold data that the members lack, and which this engine does not replay",
-            "assemble the array with md, which replays the journal (mdadm --assemble), and remove the journal there: mdadm \
+            "the array's write journal, which may hold data that the members lack: such an array is only read",
+            "read it with `mdspace read` or `mdspace serve --read-only`, which replay the journal in memory; to write, assemble \
+             the array with md, which replays the journal (mdadm --assemble), and remove the journal there: mdadm \
              --fail and --remove it, then echo resync >/sys/block/mdX/md/consistency_policy",
         );
     }
@@ -47,7 +51,7 @@ pub(crate) fn check_journal(name: &str, journal: Option<&str>, options: &Assembl
             name,
             "the array has a write journal, which is not given: writes that it alone holds are missing, and no superblock \
              says whether there are any",
-            "if the journal is there, let md replay it (mdadm --assemble); if it is lost, --force reads the array without",
+            "give the journal as well, which is replayed in memory; if it is lost, --force reads the array without",
         );
     }
     Ok(())
@@ -57,14 +61,19 @@ pub(crate) fn check_journal(name: &str, journal: Option<&str>, options: &Assembl
 pub(crate) const JOURNAL_WARNING: &str = "the write journal is not given: writes that it alone held are lost, the last \
     ones may be there in part, and the array is read-only";
 
-/// What was done about the partial parity logs of an array.
-pub(crate) enum PartialParity {
+/// What was done about the logs of an array.
+pub(crate) enum Log {
     /// There are none that matter, or the caller gives no members to replay them into.
     Untouched,
     /// They were replayed.
     Replayed(Replayed),
     /// They cannot be used: why.
     Unusable(Refusal),
+    /// There is a write journal, and it was replayed.
+    Journal {
+        /// The rows of stripes that it held.
+        rows: u64,
+    },
 }
 
 /// Replays the partial parity logs of an array that needs it. Rows whose missing chunk may hold anything become
@@ -75,23 +84,23 @@ pub(crate) async fn replay<M: Member>(
     slots: &Slots<M>,
     options: &AssembleOptions,
     pool: &Pool,
-) -> PartialParity {
-    let Geometry::Parity(parity) = geometry else { return PartialParity::Untouched };
+) -> Log {
+    let Geometry::Parity(parity) = geometry else { return Log::Untouched };
     let is_due = freshest.ppl.is_some() && freshest.resync == Resync::From(Sectors(0));
     if !(options.replay && (is_due || mutant!("log-of-clean-array-replayed"))) {
-        return PartialParity::Untouched;
+        return Log::Untouched;
     }
     let replayed = match partial_parity::replay(parity, &freshest.set_uuid, slots, pool).await {
         Ok(replayed) => replayed,
-        Err(refusal) => return PartialParity::Unusable(refusal),
+        Err(refusal) => return Log::Unusable(refusal),
     };
     for (slot, rows) in replayed.unknown.iter().filter(|_| !options.force) {
         slots[slot.index()].iter().for_each(|device| device.bad.shut(rows));
     }
-    PartialParity::Replayed(replayed)
+    Log::Replayed(replayed)
 }
 
-impl PartialParity {
+impl Log {
     /// Whether parity agrees with the data now. `missing` are slots without a current member.
     pub(crate) fn agrees(&self, missing: &[Slot]) -> bool {
         // A torn log had no write under way, so that md starts a degraded array with it. A whole one it resyncs.
@@ -101,7 +110,13 @@ impl PartialParity {
     /// What the user should know.
     pub(crate) fn warnings(&self, missing: &[Slot], force: bool) -> Vec<String> {
         let replayed = match self {
-            Self::Untouched => return Vec::new(),
+            Self::Untouched | Self::Journal { rows: 0 } => return Vec::new(),
+            Self::Journal { rows } => {
+                return vec![format!(
+                    "the write journal was replayed in memory: it held {} KiB of each member's rows; no member was changed",
+                    rows * 4
+                )];
+            }
             Self::Unusable(refusal) => return vec![format!("the partial parity log cannot be used: {refusal}")],
             Self::Replayed(replayed) => replayed,
         };
@@ -136,7 +151,7 @@ impl PartialParity {
                  member for each slot, or accept that with --force",
             )),
             Self::Untouched if freshest.ppl.is_some() && !options.replay => Err(needs_its_ppl()),
-            Self::Untouched | Self::Unusable(_) | Self::Replayed(_) => Ok(()),
+            Self::Untouched | Self::Unusable(_) | Self::Replayed(_) | Self::Journal { .. } => Ok(()),
         }
     }
 }

@@ -13,6 +13,7 @@ mod healing;
 mod histories;
 mod in_place;
 mod intent;
+mod journal;
 mod learning;
 mod live_growth;
 mod no_space;

@@ -4,7 +4,7 @@
 //! Pure. Facts: `drivers/md/raid5.c` (`raid5_run`, for a dirty and degraded array).
 
 use crate::control::forced::{Rescue, slots_text};
-use crate::control::logs::PartialParity;
+use crate::control::logs::Log;
 use crate::control::offer::AssembleOptions;
 use crate::control::{forced, logs};
 use crate::core::personality::personality;
@@ -39,15 +39,16 @@ pub(super) fn agreement(
     geometry: &Geometry,
     freshest: &Superblock,
     rescue: &Rescue,
-    log: &PartialParity,
+    log: &Log,
     warnings: &mut Warnings,
     options: &AssembleOptions,
 ) -> Result<(Resync, bool), Refusal> {
-    if freshest.journal {
+    let lacks_journal = freshest.journal && !matches!(log, Log::Journal { .. });
+    if lacks_journal {
         warnings.texts.push(logs::JOURNAL_WARNING.to_owned());
     }
     // With a journal, superblocks say clean while the array is in use.
-    let resync = if freshest.journal { Resync::From(Sectors(0)) } else { freshest.resync };
+    let resync = if lacks_journal { Resync::From(Sectors(0)) } else { freshest.resync };
     let is_degraded = !warnings.missing.is_empty();
     warnings.texts.extend(log.warnings(&warnings.missing, options.force));
     match geometry.level().redundancy() {

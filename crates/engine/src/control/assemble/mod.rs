@@ -11,6 +11,7 @@
 //! Facts: `drivers/md/md.c` (`super_1_validate`, `analyze_sbs`), mdadm's `Assemble.c`.
 
 mod agreement;
+mod journal;
 mod record;
 mod reshape;
 mod seats;

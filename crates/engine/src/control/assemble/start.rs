@@ -6,13 +6,14 @@
 use crate::base::buffer::Pool;
 use crate::base::versioned::Growing;
 use crate::control::assemble::agreement::{Warnings, agreed_below, agreement, check_bad_blocks, doubtful_from};
+use crate::control::assemble::journal::{self, DataOnly, take_journal};
 use crate::control::assemble::record::{devices_of, first_record};
 use crate::control::assemble::seats::seat;
 use crate::control::assemble::shape::{cache_bytes, check_block_bytes, check_fit, geometry, missing_text, too_few};
 use crate::control::assemble::supported::{check_supported, journal_of};
 use crate::control::election::{Offered, adopt_size, elect, rescue};
 use crate::control::inspect::find_superblock;
-use crate::control::logs::{self, PartialParity};
+use crate::control::logs::{self, Log};
 use crate::control::offer::{AssembleOptions, Offer};
 use crate::control::state::{AssemblyReport, Control};
 use crate::core::metadata_lock::Guarded;
@@ -69,11 +70,16 @@ impl<M: Member, C: Clock> Control<M, C> {
         pool: Pool,
         clock: C,
     ) -> Result<Rc<Self>, Refusal> {
+        let (offered, journal) = if options.replay { take_journal(offered) } else { (offered, None) };
         let mut election = elect(&offered)?;
         let context = DeviceContext::new(pool.clone());
         let mut freshest = offered[election.freshest].found.superblock.clone();
         let freshest_name = offered[election.freshest].name.clone();
-        check_supported(&freshest_name, &freshest, journal_of(&offered), &options)?;
+        if let Some(journal) = &journal {
+            journal::check_current(journal, &freshest)?;
+        }
+        let journal_name = journal.as_ref().map(|journal| &*journal.name).or(journal_of(&offered));
+        check_supported(&freshest_name, &freshest, journal_name, &options)?;
         let rescue = rescue(&offered, &mut election, &freshest, options.force);
         let (slots, spares, left_out) = seat(offered, &election, &freshest, &options, &pool, &context).await?;
         let geometry = geometry(&freshest, &slots, &left_out, &rescue, &options)?;
@@ -91,9 +97,15 @@ impl<M: Member, C: Clock> Control<M, C> {
             freshest.resync = Resync::From(Sectors(0));
         }
         let mut warnings = Warnings::of(&geometry, &rescue, &missing);
-        let log = match rescue.taken.is_empty() {
-            true => logs::replay(&geometry, &freshest, &slots, &options, &pool).await,
-            false => PartialParity::Untouched, // the log of a stale member is stale, too
+        let mut data_only = DataOnly::new();
+        let log = match &journal {
+            Some(found) => {
+                let (log, rows) = journal::replay(found, &geometry, &slots, &pool).await?;
+                data_only = rows;
+                log
+            }
+            None if rescue.taken.is_empty() => logs::replay(&geometry, &freshest, &slots, &options, &pool).await,
+            None => Log::Untouched, // the log of a stale member is stale, too
         };
         let (resync, agreed) = agreement(&geometry, &freshest, &rescue, &log, &mut warnings, &options)
             .map_err(|refusal| if is_built { refusal } else { refusal.because(UNBUILT) })
@@ -144,7 +156,9 @@ impl<M: Member, C: Clock> Control<M, C> {
             block_bytes,
             origin,
         };
-        Ok(Self::start(assembled, &devices, &options, pool, clock))
+        let array = Self::start(assembled, &devices, &options, pool, clock);
+        array.write_data_only(data_only).await?;
+        Ok(array)
     }
 
     /// Builds the running array.

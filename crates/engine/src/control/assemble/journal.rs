@@ -1,0 +1,106 @@
+//! The write journal of an array that is only read: it is taken from the candidates, replayed into the members, and what it
+//! has of data alone is written once the array can reconstruct the rest of its rows.
+//!
+//! The members' writes stay in memory ([`crate::control::offer::AssembleOptions::replay`]). How a journal is read:
+//! [`crate::metadata::journal`].
+
+use crate::base::buffer::Pool;
+use crate::control::election::Offered;
+use crate::control::inspect::Found;
+use crate::control::logs::Log;
+use crate::control::state::Control;
+use crate::data::parity::compute_all;
+use crate::metadata::journal::{self, Journal};
+use crate::metadata::partial_parity::Slots;
+use crate::seam::clock::Clock;
+use crate::seam::error::Refusal;
+use crate::seam::member::Member;
+use format::geometry::{Geometry, Parity};
+use format::journal::BLOCK_BYTES;
+use format::superblock::{DeviceRole, Superblock};
+use format::units::Slot;
+use std::collections::BTreeMap;
+
+/// Rows of which the journal has data alone, by their component byte.
+pub(super) type DataOnly = BTreeMap<u64, BTreeMap<Slot, Vec<u8>>>;
+
+/// The candidates without the journal, and the journal.
+pub(super) fn take_journal<M>(mut offered: Vec<Offered<M>>) -> (Vec<Offered<M>>, Option<Journal<M>>) {
+    let is_journal = |offered: &Offered<M>| offered.found.superblock.own_role() == DeviceRole::Journal;
+    let Some(index) = offered.iter().position(is_journal).filter(|_| offered.len() > 1) else { return (offered, None) };
+    let Offered { name, member, found: Found { superblock, .. } } = offered.remove(index);
+    (offered, Some(Journal { name, member, superblock }))
+}
+
+/// Refuses a journal that is not this array's, or that was left behind.
+pub(super) fn check_current<M>(journal: &Journal<M>, freshest: &Superblock) -> Result<(), Refusal> {
+    let own = &journal.superblock;
+    let refuse = |reason: String, field: &str| Err(Refusal::new(reason).of(&journal.name).field(field));
+    if own.set_uuid != freshest.set_uuid {
+        return refuse("belongs to another array than the members".to_owned(), "superblock.set_uuid");
+    }
+    if freshest.events.saturating_sub(own.events) > 1 {
+        let reason = format!("a stale journal: its events are {}, the array's {}", own.events, freshest.events);
+        return refuse(reason, "superblock.events");
+    }
+    Ok(())
+}
+
+/// Replays the journal into the members.
+pub(super) async fn replay<M: Member>(
+    journal: &Journal<M>,
+    geometry: &Geometry,
+    slots: &Slots<M>,
+    pool: &Pool,
+) -> Result<(Log, DataOnly), Refusal> {
+    let Geometry::Parity(parity) = geometry else {
+        let reason = "a write journal, but the level has no parity";
+        return Err(Refusal::new(reason).of(&journal.name).field("superblock.level"));
+    };
+    let replayed = journal.replay(parity, slots, pool).await.map_err(|refusal| {
+        refusal
+            .or_advice("leave the journal out to read the array without it, with --force: the last writes may be lost")
+    })?;
+    let rows = replayed.whole + replayed.data_only.len() as u64;
+    Ok((Log::Journal { rows }, replayed.data_only))
+}
+
+impl<M: Member, C: Clock> Control<M, C> {
+    /// Writes rows of which the journal has data alone, with new parity.
+    pub(super) async fn write_data_only(&self, rows: DataOnly) -> Result<(), Refusal> {
+        let (Geometry::Parity(parity), false) = (self.core.geometry(), rows.is_empty()) else { return Ok(()) };
+        for (row, data) in rows {
+            self.write_row(parity, row, &data).await?;
+        }
+        self.data.drop_caches();
+        Ok(())
+    }
+
+    async fn write_row(&self, parity: &Parity, row: u64, data: &BTreeMap<Slot, Vec<u8>>) -> Result<(), Refusal> {
+        let stripe = parity.stripe(row / parity.chunk_bytes());
+        let slots: Vec<Slot> = stripe.slots().collect();
+        let (data_slots, parity_slots) = slots.split_at(usize::from(stripe.data_chunks()));
+        let mut chunks = Vec::with_capacity(data_slots.len());
+        for (slot, index) in data_slots.iter().zip(0..) {
+            chunks.push(match data.get(slot) {
+                Some(bytes) => bytes.clone(),
+                None => {
+                    let within = index * parity.chunk_bytes() + row % parity.chunk_bytes();
+                    let at = stripe.number() * parity.stripe_bytes() + within;
+                    let read = self.data.read(at, self.core.pool.take(BLOCK_BYTES)).await;
+                    read.map_err(|error| Refusal::new(error.reason).field("journal"))?.to_vec()
+                }
+            });
+        }
+        let mut parities = vec![vec![0; BLOCK_BYTES]; parity_slots.len()];
+        let known: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
+        compute_all(self.core.info.kernel, &stripe, parities.iter_mut().map(Vec::as_mut_slice), &known);
+        let new = parity_slots.iter().copied().zip(&parities).chain(data.iter().map(|(slot, bytes)| (*slot, bytes)));
+        for (slot, bytes) in new {
+            if let Some(device) = self.core.device(slot) {
+                journal::write(&device, row, bytes, &self.core.pool).await?;
+            }
+        }
+        Ok(())
+    }
+}
