@@ -129,7 +129,8 @@ impl Header {
             return defect("overlay.version", format!("{}, this mdspace knows {VERSION}", raw.version));
         }
         let name_bytes = raw.name_bytes.get() as usize;
-        let end = (size_of::<RawHeader>().checked_add(name_bytes)).and_then(|end| end.checked_next_multiple_of(ALIGNMENT));
+        let end =
+            (size_of::<RawHeader>().checked_add(name_bytes)).and_then(|end| end.checked_next_multiple_of(ALIGNMENT));
         let Some((whole, end)) = end.and_then(|end| Some((bytes.get(..end)?, end))) else {
             return defect("overlay.name_bytes", format!("{name_bytes}, but the index ends before"));
         };
@@ -140,8 +141,7 @@ impl Header {
         if u64::from(raw.block_bytes.get()) != BLOCK_BYTES {
             return defect("overlay.block_bytes", format!("{}, this mdspace knows {BLOCK_BYTES}", raw.block_bytes));
         }
-        let identity =
-            Identity { bytes: raw.member_bytes.get(), first: raw.first.get(), last: raw.last.get() };
+        let identity = Identity { bytes: raw.member_bytes.get(), first: raw.first.get(), last: raw.last.get() };
         Ok((Self { name: rest[..name_bytes].to_vec(), identity }, end))
     }
 }
@@ -214,10 +214,8 @@ fn record(bytes: &[u8], at: usize) -> Option<(&[RawRun], usize)> {
 /// # Panics
 /// When the blocks are in four thousand million runs or more.
 pub fn encode_record(at: u64, blocks: &Blocks) -> Vec<u8> {
-    let runs: Vec<RawRun> = blocks
-        .runs()
-        .map(|run| RawRun { first: run.start.into(), blocks: (run.end - run.start).into() })
-        .collect();
+    let runs: Vec<RawRun> =
+        blocks.runs().map(|run| RawRun { first: run.start.into(), blocks: (run.end - run.start).into() }).collect();
     let count = u32::try_from(runs.len()).expect("a record has fewer runs");
     let raw = RawRecord { magic: RECORD_MAGIC, checksum: 0.into(), count: count.into(), at: at.into() };
     let mut encoded = raw.as_bytes().to_vec();

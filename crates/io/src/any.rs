@@ -2,9 +2,10 @@
 //! behaviour.
 
 use crate::file::FileMember;
-use crate::memory::MemoryMember;
 use crate::foreign::ForeignMember;
+use crate::memory::MemoryMember;
 use crate::overlay::Overlay;
+use crate::rescued::Rescued;
 use crate::stored::StoredOverlay;
 use engine::{Block, Buffer, Limits, Member, MemberError};
 use format::units::MemberByte;
@@ -24,6 +25,8 @@ pub enum AnyMember {
     Stored(Rc<StoredOverlay>),
     /// A member of another crate.
     Foreign(ForeignMember),
+    /// An image that lacks what its disk could not give.
+    Rescued(Rc<Rescued>),
 }
 
 impl From<FileMember> for AnyMember {
@@ -50,6 +53,12 @@ impl From<StoredOverlay> for AnyMember {
     }
 }
 
+impl From<Rescued> for AnyMember {
+    fn from(member: Rescued) -> Self {
+        Self::Rescued(Rc::new(member))
+    }
+}
+
 /// Calls the same method of any kind.
 macro_rules! delegate {
     ($self:ident, $member:ident => $call:expr) => {
@@ -59,12 +68,13 @@ macro_rules! delegate {
             AnyMember::Overlay($member) => $call,
             AnyMember::Stored($member) => $call,
             AnyMember::Foreign($member) => $call,
+            AnyMember::Rescued($member) => $call,
         }
     };
 }
 
-/// As `delegate`, for a method that returns a future. An overlay holds a member of this type, so its future is boxed;
-/// those of the other kinds stay as small and quick as they are.
+/// As `delegate`, for a method that returns a future. An overlay and an image hold a member of this type, so their
+/// futures are boxed; those of the other kinds stay as small and quick as they are.
 macro_rules! delegate_future {
     ($self:ident, $member:ident => $call:expr) => {
         match $self {
@@ -73,6 +83,7 @@ macro_rules! delegate_future {
             AnyMember::Overlay($member) => Box::pin($call).await,
             AnyMember::Stored($member) => Box::pin($call).await,
             AnyMember::Foreign($member) => $call.await,
+            AnyMember::Rescued($member) => Box::pin($call).await,
         }
     };
 }

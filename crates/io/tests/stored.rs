@@ -7,9 +7,7 @@ use engine::{Member, MemberErrorKind, Pool};
 use format::overlay::{BLOCK_BYTES, Header, Identity, Index};
 use format::units::MemberByte;
 use futures_util::future::{join, join_all};
-use mdspace_io::{
-    AnyMember, FileMember, Lock, MemoryMember, OpenOptions, StoredFiles, StoredOverlay, create_sparse,
-};
+use mdspace_io::{AnyMember, FileMember, Lock, MemoryMember, OpenOptions, StoredFiles, StoredOverlay, create_sparse};
 use std::fs::File;
 use std::path::Path;
 use std::rc::Rc;

@@ -82,6 +82,7 @@ mod cursor;
 mod error;
 mod machine;
 mod made_files;
+mod maps;
 mod names;
 mod options;
 mod overlay;

@@ -5,6 +5,7 @@
 
 #[cfg(feature = "command")]
 use crate::blocking::BlockingPool;
+use crate::maps::Maps;
 use crate::names::name_of;
 #[cfg(feature = "command")]
 use crate::names::path_of;
@@ -93,6 +94,8 @@ pub(crate) struct Machine {
     pub(crate) kernel: Option<&'static Kernel>,
     /// Takes all writes to members, if there is one.
     overlay: Option<Arc<OverlayDirectory>>,
+    /// The maps of members that are images of failing disks.
+    pub(crate) maps: Maps,
     /// Threads for work that may wait for a file system.
     #[cfg(feature = "command")]
     pub(crate) blocking: BlockingPool,
@@ -134,6 +137,7 @@ impl Machine {
             clock: RealClock::new(),
             kernel,
             overlay: None,
+            maps: Maps::default(),
             #[cfg(feature = "command")]
             blocking: BlockingPool::default(),
         })
@@ -156,6 +160,11 @@ impl Machine {
         self.overlay.is_some()
     }
 
+    /// Opens members from now on as these maps say.
+    pub(crate) fn with_maps(self, maps: Maps) -> Self {
+        Self { maps, ..self }
+    }
+
     /// The backend in use; if the system refused io_uring, why.
     #[cfg(feature = "command")]
     pub(crate) fn backend(&self) -> (Backend, Option<String>) {
@@ -174,7 +183,17 @@ impl Machine {
 
     /// Opens a member, for callers that examine the error.
     pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
-        Ok(Candidate { name: name_of(path), member: open_place(path, purpose, self.overlay.as_deref())?.into_member() })
+        self.candidate(path, open_place(path, purpose, self.overlay.as_deref())?)
+    }
+
+    /// The member, as its map and its overlay let it be seen.
+    fn candidate(&self, path: &Path, opened: Opened) -> Result<Candidate<AnyMember>, OpenError> {
+        let below = self.maps.apply(path, opened.file.into_member().into())?;
+        let member = match opened.layer {
+            None => below,
+            Some(layer) => layer.over(below).into(),
+        };
+        Ok(Candidate { name: name_of(path), member })
     }
 
     /// As [`Machine::try_open`], on another thread, because the file system may hang while this thread serves requests.
@@ -194,12 +213,20 @@ impl Machine {
         let open = move || open_place(&owned, purpose, overlay.as_deref());
         let limit = timeout.unwrap_or_default().max(OPEN_TIMEOUT);
         let opened = self.blocking.run(&self.clock, limit, open).await;
-        let opened = opened.map_err(|refusal| refusal.of(name.clone()))?;
-        Ok(opened.map(|opened| Candidate { name, member: opened.into_member() }))
+        let opened = opened.map_err(|refusal| refusal.of(name))?;
+        Ok(opened.and_then(|opened| self.candidate(path, opened)))
+    }
+
+    /// Opens a part of a member, or of the part of a file that the member is, as part of an array that is only read.
+    #[cfg(feature = "command")]
+    pub(crate) fn open_data(&self, path: &Path, data: io::Part) -> Result<Candidate<AnyMember>, Refusal> {
+        let file = open_part(path, Some(data), Purpose::Read).map_err(|error| not_opened(&error))?;
+        Ok(Candidate { name: name_of(path), member: file.into_member().into() })
     }
 
     /// Opens all members.
     pub(crate) fn open_all(&self, paths: &[PathBuf], purpose: Purpose) -> Result<Vec<Candidate<AnyMember>>, Refusal> {
+        self.maps.refuse_writing(purpose)?;
         paths.iter().map(|path| self.open(path, purpose)).collect()
     }
 
@@ -249,7 +276,9 @@ impl Machine {
     pub(crate) fn open_bitmap(&self, path: &Path) -> Result<Candidate<AnyMember>, Refusal> {
         let name = name_of(path);
         if self.has_overlay() {
-            return Err(Refusal::new("an overlay does not cover the file of a bitmap, which would be written to").of(name));
+            return Err(
+                Refusal::new("an overlay does not cover the file of a bitmap, which would be written to").of(name)
+            );
         }
         let options = OpenOptions { whole_bytes: BITMAP_BLOCK_BYTES, ..OpenOptions::default() };
         let file = FileMember::open(path, &options).map_err(|error| not_opened(&error))?;
@@ -266,39 +295,36 @@ impl Machine {
 }
 
 /// A member that is open and locked, but not bound to an executor yet.
-pub(crate) struct Opened {
+struct Opened {
     file: OpenFile,
     layer: Option<Layer>,
 }
 
-impl Opened {
-    /// Binds it to the current thread's executor.
-    pub(crate) fn into_member(self) -> AnyMember {
-        let under = self.file.into_member().into();
-        match self.layer {
-            None => under,
-            Some(layer) => layer.over(under).into(),
-        }
-    }
-}
-
 /// Opens a member. With an overlay it is only read, and the overlay's files are opened for `purpose`.
 fn open_place(path: &Path, purpose: Purpose, overlay: Option<&OverlayDirectory>) -> Result<Opened, OpenError> {
-    let Some(overlay) = overlay else { return open_source(path, purpose) };
+    let Some(overlay) = overlay else { return Ok(Opened { file: open_file(path, purpose)?, layer: None }) };
     let below = if purpose == Purpose::Look { Purpose::Look } else { Purpose::Read };
-    let opened = open_source(path, below)?;
-    Ok(Opened { layer: overlay.layer(path, purpose)?, ..opened })
+    let file = open_file(path, below)?;
+    Ok(Opened { file, layer: overlay.layer(path, purpose)? })
 }
 
 /// Opens the file or device of a member, which may be a part of it.
-pub(crate) fn open_source(path: &Path, purpose: Purpose) -> Result<Opened, OpenError> {
+pub(crate) fn open_file(path: &Path, purpose: Purpose) -> Result<OpenFile, OpenError> {
+    open_part(path, None, purpose)
+}
+
+/// Opens the file or device of a member, or only `data` of it.
+fn open_part(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<OpenFile, OpenError> {
     let (file, part) = place::resolve(path).map_err(|source| OpenError::System {
         path: path.to_owned(),
         action: "find the partition",
         source,
     })?;
-    let file = OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })?;
-    Ok(Opened { file, layer: None })
+    let part = match (part, data) {
+        (Some(part), Some(data)) => Some(io::Part { at: part.at.saturating_add(data.at), ..data }),
+        (part, data) => data.or(part),
+    };
+    OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })
 }
 
 fn options_for(purpose: Purpose) -> OpenOptions {

@@ -3,6 +3,7 @@
 use crate::array::Array;
 use crate::error::Error;
 use crate::machine::{self, Consent, Machine, Purpose, refuse_duplicates};
+use crate::maps::Maps;
 use crate::whole_disks::{Disk, members_on};
 use engine::{BitmapPolicy, Offer, Refusal};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ pub struct Options {
     force: bool,
     bitmap: Option<PathBuf>,
     overlay: Option<PathBuf>,
+    maps: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Options {
@@ -73,6 +75,19 @@ impl Options {
         self.overlay.as_deref()
     }
 
+    /// The map of a member that is the image of a failing disk, or of a disk whose image has members in its partitions:
+    /// the mapfile of GNU ddrescue, or what HDDSuperClone writes. What the map does not call finished is unreadable on
+    /// that member, so its data comes from the other members. Only for reading.
+    pub fn map(mut self, image: impl Into<PathBuf>, mapfile: impl Into<PathBuf>) -> Self {
+        self.maps.push((image.into(), mapfile.into()));
+        self
+    }
+
+    /// The maps that were named.
+    pub(crate) fn named_maps(&self) -> Result<Maps, Refusal> {
+        Maps::named(&self.maps)
+    }
+
     /// Opens the array of these members, which are files or block devices, in any order. As many may be missing as the
     /// level allows. A disk with partitions, or its image, stands for the members on it. If they are of several arrays,
     /// name the partitions: `disk.img:2`.
@@ -88,6 +103,7 @@ impl Options {
     /// Assembles the array, on the thread of `machine`.
     pub(crate) async fn assemble(&self, members: &[PathBuf], machine: &Machine) -> Result<machine::Array, Refusal> {
         refuse_duplicates(members)?;
+        machine.maps.check_used(members)?;
         let (members, disks) = members_on(members.to_vec());
         if let Some(refusal) = disks.iter().find_map(Disk::without_members) {
             return Err(refusal);

@@ -73,7 +73,8 @@ fn every_command_that_writes_leaves_the_members_alone_and_a_commit_makes_up_for_
         let (inside, plainly) = (examined(&with, "--overlay try"), examined(&without, ""));
         assert!(inside == plainly, "{line}, in the overlay: {inside}, and without: {plainly}");
         let shown = parsed(&with.run("overlay show try --json").ok().text());
-        let changed: u64 = shown["members"].as_array().expect("a list").iter().filter_map(|one| one["bytes"].as_u64()).sum();
+        let changed: u64 =
+            shown["members"].as_array().expect("a list").iter().filter_map(|one| one["bytes"].as_u64()).sum();
         assert!(changed > 0 && shown["half_committed"] == false, "{line}: {shown}");
 
         with.run("overlay commit try").ok();
@@ -101,7 +102,9 @@ fn a_forced_assembly_that_went_wrong_is_undone() {
     here.run("read a c --overlay try --output new --length 100000").ok();
     assert!(here.contents(&["new"])[0] == [1; 100_000]);
     let shown = here.run("overlay show try").ok().text();
-    for words in ["/a: ", "/c: ", "  events ", " -> ", "next: mdspace overlay commit try, or mdspace overlay discard try"] {
+    for words in
+        ["/a: ", "/c: ", "  events ", " -> ", "next: mdspace overlay commit try, or mdspace overlay discard try"]
+    {
         assert!(shown.contains(words), "no `{words}` in {shown}");
     }
     assert!(!shown.contains("/b: "), "{shown}");
@@ -209,7 +212,8 @@ fn an_overlay_that_does_not_fit_is_refused_with_the_reason_and_nothing_changes()
     let here = raid5();
     here.run_with("write a b c --overlay try", &[5; 9000]).ok();
     let place = |name: &str| here.path().join("try").join(name);
-    let saved = |names: &[&str]| names.iter().map(|name| std::fs::read(place(name)).expect("a file")).collect::<Vec<_>>();
+    let saved =
+        |names: &[&str]| names.iter().map(|name| std::fs::read(place(name)).expect("a file")).collect::<Vec<_>>();
     let names = ["member-0.index", "member-0.data", "overlay"];
     let before = (here.contents(&MEMBERS), saved(&names));
     let refused = |words: &[&str]| {

@@ -8,10 +8,11 @@ use crate::command::clients::arguments::{
     TraceArguments, WaitArguments,
 };
 use crate::command::measure::arguments::{BenchArguments, LabArguments};
-use crate::command::opening::arguments::{AssembleArguments, MemberArguments, Overlay};
+use crate::command::opening::arguments::{AssembleArguments, MapArguments, MemberArguments, Overlay};
 use crate::command::opening::members::ArrayUuid;
 use crate::command::server::arguments::ServeArguments;
 use crate::command::server::nbd_address::parse_loopback;
+use crate::command::text::geometry::GeometryText;
 use crate::command::text::level::{parse_layout, parse_level};
 use crate::command::text::size::Size;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
@@ -178,8 +179,8 @@ Defaults: chunk 512K; layout left-symmetric for RAID-5 and 6, n2 for RAID-10; me
 or an internal one if the array uses more than 100G of each member, where a resync takes hours.")]
 pub(crate) struct CreateArguments {
     /// RAID level: linear, 0, 1, 4, 5, 6 or 10
-    #[arg(long, short, value_parser = parse_level)]
-    pub(crate) level: Level,
+    #[arg(long, short, value_parser = parse_level, required_unless_present = "geometry")]
+    pub(crate) level: Option<Level>,
 
     /// Bytes in a chunk: a power of two, 4K or more (RAID-0: any multiple of 4K)
     #[arg(long, short, value_name = "SIZE")]
@@ -221,6 +222,13 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_name = "SIZE")]
     pub(crate) bitmap_chunk: Option<Size>,
 
+    /// The shape of an array whose superblocks are lost: level, layout, chunk, offset, size and order in one text, as
+    /// for `read`, which tries it without writing. With --assume-clean
+    #[arg(long, value_name = "TEXT", requires = "assume_clean", conflicts_with_all = [
+        "level", "chunk", "layout", "size", "data_offset", "spare", "integrity",
+    ])]
+    pub(crate) geometry: Option<GeometryText>,
+
     /// Assume that copies and parity agree already; they are not computed
     #[arg(long)]
     pub(crate) assume_clean: bool,
@@ -237,7 +245,7 @@ pub(crate) struct CreateArguments {
     pub(crate) overlay: Overlay,
 
     /// The members in the order of their slots; the word `missing` leaves a slot empty
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required_unless_present = "geometry")]
     pub(crate) members: Vec<OsString>,
 
     #[command(flatten)]
@@ -247,7 +255,15 @@ pub(crate) struct CreateArguments {
 impl CreateArguments {
     /// The code of the layout, if the user chose one.
     pub(crate) fn layout_code(&self) -> Result<Option<u32>, String> {
-        self.layout.as_deref().map(|name| parse_layout(self.level, name)).transpose()
+        match &self.geometry {
+            Some(geometry) => Ok(geometry.layout),
+            None => self.layout.as_deref().map(|name| parse_layout(self.level(), name)).transpose(),
+        }
+    }
+
+    /// The level.
+    pub(crate) fn level(&self) -> Level {
+        self.geometry.as_ref().map(|geometry| geometry.level).or(self.level).expect("one of them is required")
     }
 }
 
@@ -300,6 +316,9 @@ pub(crate) struct DetectArguments {
     #[arg(value_name = "DISK", required = true)]
     pub(crate) disks: Vec<OsString>,
 
+    #[command(flatten)]
+    pub(crate) maps: MapArguments,
+
     /// Print JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
@@ -313,6 +332,9 @@ pub(crate) struct ExamineArguments {
 
     #[command(flatten)]
     pub(crate) overlay: Overlay,
+
+    #[command(flatten)]
+    pub(crate) maps: MapArguments,
 
     /// Print only ARRAY lines for mdadm.conf
     #[arg(long, conflicts_with = "json")]
@@ -351,9 +373,15 @@ pub(crate) struct ReadArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) inner: Option<String>,
 
-    /// Continue behind unreadable ranges: they become zeros, each is named, and the exit status is 1
+    /// Continue behind unreadable ranges, down to single sectors: they become zeros, each is named, and the exit status
+    /// is 1
     #[arg(long)]
     pub(crate) salvage: bool,
+
+    /// Keep a map of what was read, in ddrescue's format, in this file; the same command continues an interrupted or
+    /// incomplete copy by it. With --salvage and --output
+    #[arg(long, value_name = "MAPFILE", requires_all = ["salvage", "output"])]
+    pub(crate) map_out: Option<PathBuf>,
 
     /// Overwrite FILE even if it holds data
     #[arg(long, requires = "output")]

@@ -58,7 +58,8 @@ struct ArrayFound {
 
 /// Runs `mdspace examine`.
 pub(crate) fn run(arguments: &ExamineArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    let machine = Machine::start(kernel, Arena::Small)?.over(arguments.overlay.directory())?;
+    let machine =
+        Machine::start(kernel, Arena::Small)?.with_maps(arguments.maps.read()?).over(arguments.overlay.directory())?;
     let report = machine.run(examine(&machine, arguments))?;
     if arguments.scan {
         print(&array_lines(&report.members))?;
@@ -146,6 +147,7 @@ async fn try_array(machine: &Machine, uuid: String, candidates: Vec<Candidate<An
 async fn paths(machine: &Machine, arguments: &ExamineArguments) -> Result<Vec<PathBuf>, Failure> {
     if arguments.members.choice().is_none() {
         let paths = expand_with_directories(&arguments.members.members)?;
+        machine.maps.check_used(&paths)?;
         return match paths.is_empty() {
             false => Ok(paths),
             true => Err(Failure::refused("the directory has no file and no block device")

@@ -27,7 +27,9 @@ pub(crate) fn run(arguments: &GrowArguments, kernel: Option<&'static Kernel>) ->
     };
     if arguments.members.is_empty() {
         if arguments.overlay.directory().is_some() {
-            return Err(Failure::refused("--overlay: give the members, too; a served array has its overlay from `serve`"));
+            return Err(Failure::refused(
+                "--overlay: give the members, too; a served array has its overlay from `serve`",
+            ));
         }
         return change(&arguments.change, "/v1/grow", &json!(request)).map(drop);
     }

@@ -12,11 +12,14 @@ mod generate;
 mod grow;
 mod habits;
 mod inner;
+mod map_file;
+mod mapped_read;
 mod overlay;
 #[cfg(test)]
 mod pages;
 mod salvage;
 mod scrub;
+mod target;
 mod transfer;
 mod up;
 mod update;

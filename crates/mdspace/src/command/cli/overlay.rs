@@ -93,7 +93,11 @@ fn show(arguments: &OverlayArguments, kernel: Option<&'static Kernel>) -> Result
         let half_committed = directory.is_half_committed();
         Ok::<_, Failure>(Shown { directory: name_of(&arguments.directory), half_committed, members })
     })?;
-    if arguments.json { print_json(&shown)? } else { print(&shown.text())? }
+    if arguments.json {
+        print_json(&shown)?
+    } else {
+        print(&shown.text())?
+    }
     match shown.members.iter().find_map(|member| Some((&member.name, member.problem.as_ref()?))) {
         Some((name, problem)) => Err(Failure::unwell(format!("{name}: {problem}"))),
         None => Ok(()),

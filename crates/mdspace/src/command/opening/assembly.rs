@@ -4,6 +4,7 @@
 //! it stale.
 
 use crate::command::opening::arguments::{AssembleArguments, MemberArguments, Raid0Layout};
+use crate::command::opening::by_hand;
 use crate::command::opening::members::{ArrayChoice, ArrayUuid, expand, expand_with_directories};
 use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;
@@ -97,11 +98,15 @@ impl Machine {
     pub(crate) async fn find(&self, arguments: &MemberArguments) -> Result<Found, Failure> {
         let mut found = Found { own: Vec::new(), unknown: Vec::new() };
         let Some(choice) = arguments.choice() else {
-            let (own, disks) = members_on(expand(&arguments.members)?);
+            let words = expand(&arguments.members)?;
+            self.maps.check_used(&words)?;
+            let (own, disks) = members_on(words);
             self.check_disks(&disks, &own).await?;
             return Ok(Found { own, unknown: unknown_on(&disks) });
         };
-        let (paths, disks) = members_on(expand_with_directories(&arguments.members)?);
+        let words = expand_with_directories(&arguments.members)?;
+        self.maps.check_used(&words)?;
+        let (paths, disks) = members_on(words);
         note_disks(&disks);
         found.unknown = unknown_on(&disks);
         for path in paths {
@@ -178,6 +183,15 @@ impl Machine {
         )
     }
 
+    /// Prints what the maps of these members say.
+    pub(crate) fn note_maps(&self, paths: &[PathBuf]) {
+        for path in paths {
+            if let Some(note) = self.maps.note(path) {
+                tell!("note: {}: {note}", name_of(path));
+            }
+        }
+    }
+
     /// Assembles the array that `arguments` name.
     pub(crate) async fn assemble(
         &self,
@@ -185,10 +199,20 @@ impl Machine {
         purpose: Purpose,
         policy: BitmapPolicy,
     ) -> Result<Array, Failure> {
+        if let Some((geometry, words)) = arguments.geometry() {
+            if purpose == Purpose::Write {
+                return Err(Failure::refused("--geometry: only for reading").advise(
+                    "use it with `mdspace read`, `mdspace scrub`, or `mdspace serve --read-only`; \
+                     `mdspace create --assume-clean --geometry` writes superblocks",
+                ));
+            }
+            return by_hand::assemble(self, geometry, words).await;
+        }
         let (members, bitmap_file) = arguments.resolve()?;
         let found = self.find(&members).await?;
         found.note_unknown();
         let members = self.open_all(&found.own, purpose)?;
+        self.note_maps(&found.own);
         let file = bitmap_file.as_deref().filter(|_| purpose == Purpose::Write);
         let bitmap = file.map(|path| self.open_bitmap(path)).transpose()?;
         let raid0_layout = arguments.raid0_layout.map(Raid0Layout::number);

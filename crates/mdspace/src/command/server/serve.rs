@@ -42,7 +42,9 @@ use std::rc::Rc;
 /// Runs `mdspace serve`.
 pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let purpose = if arguments.read_only { Purpose::Read } else { Purpose::Write };
-    let machine = Machine::start(kernel, Arena::Large)?.over(arguments.assemble.overlay.directory())?;
+    let machine = Machine::start(kernel, Arena::Large)?
+        .with_maps(arguments.assemble.maps.read()?)
+        .over(arguments.assemble.overlay.directory())?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, purpose, policy_of(arguments)).await?;
         array.set_stripe_size(arguments.stripe_size)?;

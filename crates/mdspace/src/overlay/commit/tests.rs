@@ -126,7 +126,11 @@ fn a_commit_may_end_anywhere_and_no_half_of_it_is_ever_an_array() {
         array.close().expect("stopped");
     }
     let before = now.each_ref().map(|path| std::fs::read(path).expect("a member"));
-    assert_eq!(before, old.each_ref().map(|path| std::fs::read(path).expect("a member")), "an overlay changes no member");
+    assert_eq!(
+        before,
+        old.each_ref().map(|path| std::fs::read(path).expect("a member")),
+        "an overlay changes no member"
+    );
 
     let machine = Machine::start(None, Arena::Small).expect("an executor");
     let overlay = at("overlay");
@@ -156,7 +160,10 @@ fn a_commit_may_end_anywhere_and_no_half_of_it_is_ever_an_array() {
                 of_an_array.push(!superblocks(name, overlay.under(), &machine.pool).await.is_empty());
             }
             let is_data_of = |expected: &[Vec<u8>]| {
-                found.iter().zip(expected).all(|(found, expected)| without_superblock(found) == without_superblock(expected))
+                found
+                    .iter()
+                    .zip(expected)
+                    .all(|(found, expected)| without_superblock(found) == without_superblock(expected))
             };
             let (data_is_written, is_as_before) = (is_data_of(&expected), is_data_of(&before));
             assert!(data_is_written || is_as_before || !of_an_array.contains(&true), "after {left} changes");

@@ -82,7 +82,8 @@ struct Unusable {
 /// Runs `mdspace detect`.
 pub(crate) fn run(arguments: &DetectArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let paths = expand_with_directories(&arguments.disks)?;
-    let machine = Machine::start(kernel, Arena::Medium)?;
+    let machine = Machine::start(kernel, Arena::Medium)?.with_maps(arguments.maps.read()?);
+    machine.maps.check_used(&paths)?;
     let report = machine.run(detect(&machine, &paths));
     if arguments.json {
         print_json(&report)?
