@@ -297,28 +297,17 @@ impl Machine {
 }
 
 /// A member that is open and locked, but not bound to an executor yet.
-pub(crate) struct Opened {
+struct Opened {
     file: OpenFile,
     layer: Option<Layer>,
 }
 
-impl Opened {
-    /// Binds it to the current thread's executor.
-    pub(crate) fn into_member(self) -> AnyMember {
-        let under = self.file.into_member().into();
-        match self.layer {
-            None => under,
-            Some(layer) => layer.over(under).into(),
-        }
-    }
-}
-
 /// Opens a member. With an overlay it is only read, and the overlay's files are opened for `purpose`.
 fn open_place(path: &Path, purpose: Purpose, overlay: Option<&OverlayDirectory>) -> Result<Opened, OpenError> {
-    let Some(overlay) = overlay else { return open_source(path, purpose) };
+    let Some(overlay) = overlay else { return Ok(Opened { file: open_file(path, purpose)?, layer: None }) };
     let below = if purpose == Purpose::Look { Purpose::Look } else { Purpose::Read };
-    let opened = open_source(path, below)?;
-    Ok(Opened { layer: overlay.layer(path, purpose)?, ..opened })
+    let file = open_file(path, below)?;
+    Ok(Opened { file, layer: overlay.layer(path, purpose)? })
 }
 
 /// Opens the file or device of a member, which may be a part of it.
