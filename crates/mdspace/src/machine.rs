@@ -221,8 +221,8 @@ impl Machine {
     /// Opens a part of a member, or of the part of a file that the member is, as part of an array that is only read.
     #[cfg(feature = "command")]
     pub(crate) fn open_data(&self, path: &Path, data: io::Part) -> Result<Candidate<AnyMember>, Refusal> {
-        let opened = open_part(path, Some(data), Purpose::Read).map_err(|error| not_opened(&error))?;
-        let member = self.maps.apply(path, Some(data), opened.into_member());
+        let file = open_part(path, Some(data), Purpose::Read).map_err(|error| not_opened(&error))?;
+        let member = self.maps.apply(path, Some(data), file.into_member().into());
         Ok(Candidate { name: name_of(path), member: member.map_err(|error| not_opened(&error))? })
     }
 
@@ -311,20 +311,18 @@ fn open_place(path: &Path, purpose: Purpose, overlay: Option<&OverlayDirectory>)
 }
 
 /// Opens the file or device of a member, which may be a part of it.
-pub(crate) fn open_source(path: &Path, purpose: Purpose) -> Result<Opened, OpenError> {
+pub(crate) fn open_file(path: &Path, purpose: Purpose) -> Result<OpenFile, OpenError> {
     open_part(path, None, purpose)
 }
 
-/// As [`open_source`], only `data` of it.
-fn open_part(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<Opened, OpenError> {
+/// As [`open_file`], only `data` of it.
+fn open_part(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<OpenFile, OpenError> {
     let (file, part) = place::resolve(path).map_err(|source| OpenError::System {
         path: path.to_owned(),
         action: "find the partition",
         source,
     })?;
-    let part = place::part_of(part, data);
-    let file = OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })?;
-    Ok(Opened { file, layer: None })
+    OpenFile::open(&file, &OpenOptions { part: place::part_of(part, data), ..options_for(purpose) })
 }
 
 fn options_for(purpose: Purpose) -> OpenOptions {
