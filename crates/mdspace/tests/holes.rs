@@ -216,14 +216,10 @@ fn lose(here: &Workplace, image: &str, range: Range<u64>) {
     file.write_all_at(&vec![0; (range.end - range.start) as usize], range.start).expect("there is room");
 }
 
-/// Writes a map of `bytes` bytes with these holes.
-fn write_map(here: &Workplace, name: &str, bytes: u64, holes: &[Range<u64>]) {
-    let (mut text, mut at) = ("0 - 1\n".to_owned(), 0);
-    for hole in holes {
-        text += &format!("{at} {} +\n{} {} -\n", hole.start - at, hole.start, hole.end - hole.start);
-        at = hole.end;
-    }
-    text += &format!("{at} {} +\n", bytes - at);
+/// Writes a map of `bytes` bytes that lack `hole`.
+fn write_map(here: &Workplace, name: &str, bytes: u64, hole: &Range<u64>) {
+    let Range { start, end } = hole;
+    let text = format!("0 - 1\n0 {start} +\n{start} {} -\n{end} {} +\n", end - start, bytes - end);
     std::fs::write(here.path().join(name), text).expect("of our own");
 }
 
@@ -235,7 +231,7 @@ fn the_map_of_a_whole_disk_counts_for_the_members_in_its_partitions() {
     let holes = [19 * MIB..19 * MIB + 70_000, 20 * MIB..20 * MIB + 512, 22 * MIB..23 * MIB];
     for (disk, hole) in DISKS.iter().zip(&holes) {
         lose(&here, disk, hole.clone());
-        write_map(&here, &disk.replace(".img", ".map"), 40 * MIB, std::slice::from_ref(hole));
+        write_map(&here, &disk.replace(".img", ".map"), 40 * MIB, hole);
     }
     let before = here.contents(&DISKS);
     let length = data.len();
@@ -269,10 +265,10 @@ fn an_image_that_ends_before_its_disk_is_a_member_with_a_hole_at_its_end() {
     // ddrescue writes nothing behind the last sector that it could read.
     File::options().write(true).open(here.path().join("b")).expect("a member").set_len(5 * MIB).expect("shorter");
     here.run("read a b c").expect(2, &["b: superblock.data_size"]);
-    write_map(&here, "b.map", 8 * MIB, &[5 * MIB..8 * MIB]);
+    write_map(&here, "b.map", 8 * MIB, &(5 * MIB..8 * MIB));
     // The map ends with an empty region, and the array is whole.
     assert!(here.run("read a b c --map b=b.map").ok().stdout == whole);
-    write_map(&here, "b.map", 8 * MIB, &[4 * MIB..5 * MIB]);
+    write_map(&here, "b.map", 8 * MIB, &(4 * MIB..5 * MIB));
     here.run("read a b c --map b=b.map").expect(2, &["b: cannot use its map", "the image ends at 5242880"]);
 }
 
@@ -281,9 +277,9 @@ fn maps_that_do_not_fit_are_refused_and_change_nothing() {
     let here = Workplace::new();
     here.run("create --level 5 --size 8M a b c").ok();
     here.run_with("write a b c", b"hello").ok();
-    write_map(&here, "good.map", 8 * MIB, &[]);
-    write_map(&here, "long.map", 9 * MIB, &[]);
-    write_map(&here, "super.map", 8 * MIB, &[4096..8192]);
+    write_map(&here, "good.map", 8 * MIB, &(0..0));
+    write_map(&here, "long.map", 9 * MIB, &(0..0));
+    write_map(&here, "super.map", 8 * MIB, &(4096..8192));
     std::fs::write(here.path().join("text.map"), "0 ? 1\n0 8 +\n4 8 -\n").expect("of our own");
     std::fs::write(here.path().join("d"), "no member").expect("of our own");
     let before = here.contents(&["a", "b", "c", "good.map"]);
@@ -331,7 +327,7 @@ fn a_check_finds_holes_with_a_map_as_unreadable_and_without_one_as_wrong() {
     here.run_with("write a b c d", &Random(3).bytes(14 << 20)).ok();
     let hole = 3 * MIB..3 * MIB + 8192;
     lose(&here, "b", hole.clone());
-    write_map(&here, "b.map", 8 * MIB, std::slice::from_ref(&hole));
+    write_map(&here, "b.map", 8 * MIB, &hole);
     // Long runs of zeros that parity contradicts: the member and the range, at the opening and by a check.
     here.run("read a b c d --length 1").expect(0, &["b: bytes 3145728 to 3153919 are zeros"]);
     for maps in ["", "--maps"] {
@@ -359,7 +355,7 @@ fn a_copy_with_a_map_continues_with_what_it_lacks_when_another_member_is_there()
     let images = here.contents(&["a"]);
     for (image, hole) in [("a", 3 * MIB..4 * MIB), ("b", 3 * MIB + 512..3 * MIB + 4096)] {
         lose(&here, image, hole.clone());
-        write_map(&here, &format!("{image}.map"), 8 * MIB, std::slice::from_ref(&hole));
+        write_map(&here, &format!("{image}.map"), 8 * MIB, &hole);
     }
     let line = "read a b c --maps --salvage --output out --map-out out.map";
     here.run(line).expect(1, &["lost: ", "of the array are zeros", "could not be read"]);
