@@ -5,6 +5,7 @@ use crate::command::clients::interval::{parse_seconds, parse_timeout};
 use crate::command::opening::arguments::MapArguments;
 use crate::command::opening::members::ArrayUuid;
 use crate::command::text::failure::Failure;
+use crate::command::text::geometry::GeometryText;
 use crate::command::text::size::Size;
 use crate::names::name_of;
 use clap::{Args, ValueEnum};
@@ -425,6 +426,9 @@ pub(crate) struct ScrubArguments {
     #[arg(long, value_name = "FILE", requires = "members")]
     pub(crate) bitmap: Option<PathBuf>,
 
+    /// How the array was put together, where superblocks are lost or wrong, as for `read`. It is only checked
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["array", "uuid", "bitmap", "repair", "resume"])]
+    pub(crate) geometry: Option<GeometryText>,
     #[command(flatten)]
     pub(crate) maps: MapArguments,
 
