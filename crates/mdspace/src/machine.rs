@@ -119,6 +119,8 @@ pub(crate) struct Consent {
     pub(crate) raid0_layout: Option<u32>,
     /// As [`AssembleOptions::ignore_bad_blocks`].
     pub(crate) ignore_bad_blocks: bool,
+    /// As [`AssembleOptions::partial`].
+    pub(crate) partial: bool,
 }
 
 impl Machine {
@@ -162,11 +164,17 @@ impl Machine {
 
     /// Opens a member, for callers that examine the error.
     pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
-        self.candidate(path, open_file(path, purpose)?)
+        self.candidate(path, None, open_file(path, purpose)?)
     }
 
-    fn candidate(&self, path: &Path, file: OpenFile) -> Result<Candidate<AnyMember>, OpenError> {
-        let member = self.maps.apply(path, file.into_member().into())?;
+    /// The member at `path`, or a range of it, as its map says.
+    fn candidate(
+        &self,
+        path: &Path,
+        data: Option<io::Part>,
+        file: OpenFile,
+    ) -> Result<Candidate<AnyMember>, OpenError> {
+        let member = self.maps.apply(path, data, file.into_member().into())?;
         Ok(Candidate { name: name_of(path), member })
     }
 
@@ -187,14 +195,14 @@ impl Machine {
         let limit = timeout.unwrap_or_default().max(OPEN_TIMEOUT);
         let opened = self.blocking.run(&self.clock, limit, open).await;
         let opened = opened.map_err(|refusal| refusal.of(name))?;
-        Ok(opened.and_then(|file| self.candidate(path, file)))
+        Ok(opened.and_then(|file| self.candidate(path, None, file)))
     }
 
     /// Opens a part of a member, or of the part of a file that the member is, as part of an array that is only read.
     #[cfg(feature = "command")]
     pub(crate) fn open_data(&self, path: &Path, data: io::Part) -> Result<Candidate<AnyMember>, Refusal> {
-        let file = open_part(path, Some(data), Purpose::Read).map_err(|error| not_opened(&error))?;
-        Ok(Candidate { name: name_of(path), member: file.into_member().into() })
+        let file = open_part(path, Some(data), Purpose::Read);
+        file.and_then(|file| self.candidate(path, Some(data), file)).map_err(|error| not_opened(&error))
     }
 
     /// Opens all members.
@@ -223,11 +231,12 @@ impl Machine {
         bitmap: BitmapPolicy,
     ) -> Result<Array, Refusal> {
         let read_only = purpose != Purpose::Write;
-        let Consent { force, raid0_layout, ignore_bad_blocks } = consent;
+        let Consent { force, raid0_layout, ignore_bad_blocks, partial } = consent;
         let options = AssembleOptions {
             force,
             raid0_layout,
             ignore_bad_blocks,
+            partial,
             read_only,
             bitmap,
             kernel: self.kernel,
@@ -269,15 +278,11 @@ fn open_file(path: &Path, purpose: Purpose) -> Result<OpenFile, OpenError> {
 
 /// As [`open_file`], only `data` of it.
 fn open_part(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<OpenFile, OpenError> {
-    let (file, part) = place::resolve(path).map_err(|source| OpenError::System {
+    let (file, part) = place::resolve_within(path, data).map_err(|source| OpenError::System {
         path: path.to_owned(),
         action: "find the partition",
         source,
     })?;
-    let part = match (part, data) {
-        (Some(part), Some(data)) => Some(io::Part { at: part.at.saturating_add(data.at), ..data }),
-        (part, data) => data.or(part),
-    };
     OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })
 }
 

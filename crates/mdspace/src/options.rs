@@ -22,6 +22,7 @@ pub struct Options {
     force: bool,
     bitmap: Option<PathBuf>,
     maps: Vec<(PathBuf, PathBuf)>,
+    partial: bool,
 }
 
 impl Options {
@@ -69,6 +70,14 @@ impl Options {
         self
     }
 
+    /// Whether to open an array with fewer members than it needs: what these hold is read, and everything else fails with
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io). Only for reading. At levels without redundancy the missing members are
+    /// taken to be as long as the others, which [`Status::warnings`](crate::Status::warnings) tells.
+    pub fn partial(mut self, partial: bool) -> Self {
+        self.partial = partial;
+        self
+    }
+
     /// The maps that were named.
     pub(crate) fn named_maps(&self) -> Result<Maps, Refusal> {
         Maps::named(&self.maps)
@@ -104,7 +113,7 @@ impl Options {
         machine
             .assemble_offer(
                 Offer { members, bitmap },
-                Consent { force: self.force, ..Consent::default() },
+                Consent { force: self.force, partial: self.partial, ..Consent::default() },
                 purpose,
                 BitmapPolicy::default(),
             )

@@ -64,6 +64,10 @@ pub(crate) struct AssembleArguments {
     #[arg(long)]
     pub(crate) force: bool,
 
+    /// Start with fewer members than the array needs, for reading: what those hold is read, everything else is an error
+    #[arg(long, conflicts_with = "geometry")]
+    pub(crate) partial: bool,
+
     /// How a RAID-0 of unequal members was striped, if its superblocks do not say
     #[arg(long, value_name = "LAYOUT")]
     pub(crate) raid0_layout: Option<Raid0Layout>,
@@ -178,6 +182,7 @@ impl AssembleArguments {
             scan: false,
             config: None,
             force: false,
+            partial: false,
             raid0_layout: None,
             ignore_bad_blocks: false,
             maps: MapArguments::default(),

@@ -223,7 +223,13 @@ impl Machine {
             )
             .advise("use it with `mdspace read`, or with `mdspace serve --read-only`"));
         }
-        let consent = Consent { force: arguments.force, raid0_layout, ignore_bad_blocks };
+        if arguments.partial && purpose == Purpose::Write {
+            return Err(Failure::refused(
+                "--partial: only for reading; an array without enough members takes no writes",
+            )
+            .advise("use it with `mdspace read`, or with `mdspace serve --read-only`"));
+        }
+        let consent = Consent { force: arguments.force, raid0_layout, ignore_bad_blocks, partial: arguments.partial };
         let array = match self.assemble_offer(Offer { members, bitmap }, consent, purpose, policy).await {
             Ok(array) => array,
             Err(refusal) if refusal.field.as_deref() == Some("superblock.set_uuid") => {
