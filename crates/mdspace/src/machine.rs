@@ -122,6 +122,8 @@ pub(crate) struct Consent {
     pub(crate) raid0_layout: Option<u32>,
     /// As [`AssembleOptions::ignore_bad_blocks`].
     pub(crate) ignore_bad_blocks: bool,
+    /// As [`AssembleOptions::partial`].
+    pub(crate) partial: bool,
 }
 
 impl Machine {
@@ -183,16 +185,21 @@ impl Machine {
 
     /// Opens a member, for callers that examine the error.
     pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
-        self.candidate(path, open_place(path, purpose, self.overlay.as_deref())?)
+        self.candidate(path, None, open_place(path, purpose, self.overlay.as_deref())?)
     }
 
-    /// The member at `path`, with what its map says and the writes of its overlay.
-    fn candidate(&self, path: &Path, opened: Opened) -> Result<Candidate<AnyMember>, OpenError> {
+    /// The member at `path`, or a range of it, with what its map says and the writes of its overlay.
+    fn candidate(
+        &self,
+        path: &Path,
+        data: Option<io::Part>,
+        opened: Opened,
+    ) -> Result<Candidate<AnyMember>, OpenError> {
         let Opened { file, layer } = opened;
-        let under = self.maps.apply(path, None, file.into_member().into())?;
+        let below = self.maps.apply(path, data, file.into_member().into())?;
         let member = match layer {
-            None => under,
-            Some(layer) => layer.over(under).into(),
+            None => below,
+            Some(layer) => layer.over(below).into(),
         };
         Ok(Candidate { name: name_of(path), member })
     }
@@ -215,15 +222,14 @@ impl Machine {
         let limit = timeout.unwrap_or_default().max(OPEN_TIMEOUT);
         let opened = self.blocking.run(&self.clock, limit, open).await;
         let opened = opened.map_err(|refusal| refusal.of(name))?;
-        Ok(opened.and_then(|opened| self.candidate(path, opened)))
+        Ok(opened.and_then(|opened| self.candidate(path, None, opened)))
     }
 
     /// Opens a part of a member, or of the part of a file that the member is, as part of an array that is only read.
     #[cfg(feature = "command")]
     pub(crate) fn open_data(&self, path: &Path, data: io::Part) -> Result<Candidate<AnyMember>, Refusal> {
-        let file = open_part(path, Some(data), Purpose::Read).map_err(|error| not_opened(&error))?;
-        let member = self.maps.apply(path, Some(data), file.into_member().into());
-        Ok(Candidate { name: name_of(path), member: member.map_err(|error| not_opened(&error))? })
+        let opened = open_part(path, Some(data), Purpose::Read).map(|file| Opened { file, layer: None });
+        opened.and_then(|opened| self.candidate(path, Some(data), opened)).map_err(|error| not_opened(&error))
     }
 
     /// Opens all members.
@@ -252,11 +258,12 @@ impl Machine {
         bitmap: BitmapPolicy,
     ) -> Result<Array, Refusal> {
         let read_only = purpose != Purpose::Write;
-        let Consent { force, raid0_layout, ignore_bad_blocks } = consent;
+        let Consent { force, raid0_layout, ignore_bad_blocks, partial } = consent;
         let options = AssembleOptions {
             force,
             raid0_layout,
             ignore_bad_blocks,
+            partial,
             read_only,
             bitmap,
             kernel: self.kernel,
@@ -317,12 +324,12 @@ pub(crate) fn open_file(path: &Path, purpose: Purpose) -> Result<OpenFile, OpenE
 
 /// As [`open_file`], only `data` of it.
 fn open_part(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<OpenFile, OpenError> {
-    let (file, part) = place::resolve(path).map_err(|source| OpenError::System {
+    let (file, part) = place::resolve_within(path, data).map_err(|source| OpenError::System {
         path: path.to_owned(),
         action: "find the partition",
         source,
     })?;
-    OpenFile::open(&file, &OpenOptions { part: place::part_of(part, data), ..options_for(purpose) })
+    OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })
 }
 
 fn options_for(purpose: Purpose) -> OpenOptions {
