@@ -4,8 +4,8 @@
 use crate::descriptor::Descriptor;
 use crate::operation::{Accepted, Call, Message, Submitted, Vectored};
 use engine::{Block, Buffer};
-use std::ops::Deref;
 use std::mem;
+use std::ops::Deref;
 use std::rc::Rc;
 
 /// Maximum number of buffers in one vectored operation (`UIO_MAXIOV`).
