@@ -214,7 +214,7 @@ const KILLED: &[&str] = &["linux.uml", "mdadm", "modprobe", "nbdsh", "python3"];
 const REFUSED: &[&str] = &["python3", "nbdsh", "nbdcopy", "nbdinfo", "qemu-io", "mke2fs", "jq", "fio"];
 
 /// Programs that create the members of a NAS, and those in the commands of the page.
-const RESCUE: &[&str] = &["linux.uml", "mdadm", "modprobe", "mke2fs", "debugfs", "nbdcopy", "jq"];
+const RESCUE: &[&str] = &["linux.uml", "mdadm", "modprobe", "mke2fs", "debugfs", "nbdcopy", "jq", "ddrescuelog"];
 
 /// Programs that test an array as a file.
 const FUSE: &[&str] =

@@ -30,6 +30,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("dpkg-dev", "dpkg-shlibdeps"),
     ("groff-base", "groff"),
     ("e2fsprogs", "mkfs.ext4"),
+    ("gddrescue", "ddrescuelog"),
     ("xfsprogs", "mkfs.xfs"),
     ("jq", "jq"),
     ("g++", "c++"),
