@@ -18,7 +18,7 @@ use anyhow::{Result, bail, ensure};
 use crate::guest::{Guest, Outcome};
 use crate::kernels::Kernel;
 use crate::steps::{Log, Stage, Step, Verdict};
-use crate::{cases, cross, figures, fuzz, lab, matrix, mutants, package, release, root, rot, setup, sim, tidy};
+use crate::{cases, cross, dist, figures, fuzz, lab, matrix, mutants, package, release, root, rot, setup, sim, tidy};
 
 pub(crate) const fn step(
     name: &'static str,
@@ -48,7 +48,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("fmt", "rustfmt would change nothing", &["rustfmt"], fmt),
     step("tidy", "the project's own rules hold", &["git"], house_rules),
     step("dependencies", "dependencies have permitted licences and no advisories", &[], release::dependencies),
-    step("crates", "the published crates can be packaged", &[], release::crates),
+    step("crates", "the crates for others could be published", &[], release::crates),
     builds(step("readme", "the README's first command works in an empty directory", &["nbdcopy", "nbdinfo"], readme)),
     builds(step("clippy", "clippy and the compiler have no warning", &["cargo-clippy"], clippy)),
     builds(step("rust-version", "everything compiles with the oldest supported Rust", &[], release::rust_version)),
@@ -104,6 +104,12 @@ pub(crate) const STEPS: &[Step] = &[
         "files are recovered from members that mdadm created, as docs/rescue.md says",
         RESCUE,
         rescue,
+    )),
+    beside(step(
+        "static",
+        "the static command works where nothing else is, also without newer system calls",
+        dist::NEEDS,
+        dist::static_command,
     )),
     beside(step("fuse", "file systems on a loop device over the array as a file, also without root", FUSE, fuse)),
     beside(step(
@@ -505,7 +511,7 @@ fn readme(log: &mut Log) -> Result<Verdict> {
 /// Uses the release binary, which the step `readme` has built if it was requested too.
 fn debian_package(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
-    let made = package::make()?;
+    let made = package::make_of_release()?;
     let place = Scratch::create("package")?;
     log.run(Command::new("tests/package.sh").arg(&made.path).arg(&place.path))?;
     Ok(Verdict::Passed(format!("{:.1} MB stripped; {}", made.binary_bytes as f64 / 1e6, log.last_line()?)))

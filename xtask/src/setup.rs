@@ -44,6 +44,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("gcc-aarch64-linux-gnu", "aarch64-linux-gnu-gcc"),
     ("libc6-dev-arm64-cross", cross::C_LIBRARY),
     ("qemu-user-static", "qemu-aarch64-static"),
+    ("buildah", "buildah"),
 ];
 
 /// Packages without a program, each with the path of a file.
