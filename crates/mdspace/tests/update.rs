@@ -137,7 +137,10 @@ fn the_record_of_a_logical_block_is_removed_where_the_members_blocks_are_the_arr
         assert_eq!(after[SUPERBLOCK + 224..SUPERBLOCK + 228], [0; 4]);
     }
     let again = parsed(&here.run("update a b c --clear-logical-block-size --json").ok().text());
-    assert_eq!((&again["before"]["logical_block_bytes"], &again["after"]["logical_block_bytes"]), (&0.into(), &0.into()));
+    assert_eq!(
+        (&again["before"]["logical_block_bytes"], &again["after"]["logical_block_bytes"]),
+        (&0.into(), &0.into())
+    );
     here.run("read a b c").ok();
 
     here.run(&format!("{line} 4K a b c")).ok();
