@@ -153,6 +153,12 @@ pub(crate) const STEPS: &[Step] = &[
         forced,
     )),
     beside(step(
+        "unfinished",
+        "what the real driver left unfinished is read as the driver reads it",
+        GUEST,
+        unfinished,
+    )),
+    beside(step(
         "bad-blocks",
         "read errors are repaired, and bad blocks recorded and honoured, as by the real driver",
         &["linux.uml", "mdadm", "modprobe", "dmsetup", "nbdsh", "python3"],
@@ -554,6 +560,13 @@ fn forced(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
     let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
     run_guest(log, &guest, "forced.sh", &[root().join(RELEASED).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn unfinished(log: &mut Log) -> Result<Verdict> {
+    build_released(log)?;
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
+    run_guest(log, &guest, "unfinished.sh", &[root().join(RELEASED).as_os_str()])?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 

@@ -11,9 +11,12 @@ use crate::names::name_of;
 use crate::names::path_of;
 use crate::overlay::{self, Layer, OverlayDirectory};
 use crate::place;
+use engine::inspect::find_superblock;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use futures_util::future::join3;
-use io::{AnyMember, Backend, Choice, Executor, FileMember, Lock, OpenError, OpenFile, OpenOptions, RealClock};
+use io::{
+    AnyMember, Backend, Choice, Executor, FileMember, Lock, OpenError, OpenFile, OpenOptions, Overlay, RealClock,
+};
 use parity::Kernel;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -258,6 +261,7 @@ impl Machine {
         bitmap: BitmapPolicy,
     ) -> Result<Array, Refusal> {
         let read_only = purpose != Purpose::Write;
+        let offer = if read_only { self.over_logs(offer).await } else { offer };
         let Consent { force, raid0_layout, ignore_bad_blocks, partial } = consent;
         let options = AssembleOptions {
             force,
@@ -265,11 +269,29 @@ impl Machine {
             ignore_bad_blocks,
             partial,
             read_only,
+            replay: read_only,
             bitmap,
             kernel: self.kernel,
             ..Default::default()
         };
-        Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await
+        match read_only {
+            true => Array::assemble_to_read(offer, options, self.pool.clone(), self.clock.clone()).await,
+            false => Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await,
+        }
+    }
+
+    /// Puts memory over the members of an array that has a log of md's. Assembly replays the log into it.
+    async fn over_logs(&self, offer: Offer<AnyMember>) -> Offer<AnyMember> {
+        let mut has_log = false;
+        for Candidate { name, member } in &offer.members {
+            let found = find_superblock(name, member, &self.pool).await;
+            has_log |= found.is_ok_and(|found| found.superblock.ppl.is_some() || found.superblock.journal);
+        }
+        if !has_log {
+            return offer;
+        }
+        let over = |Candidate { name, member }| Candidate { name, member: Overlay::in_memory(member).into() };
+        Offer { members: offer.members.into_iter().map(over).collect(), ..offer }
     }
 
     /// Checks whether assembly for writing would succeed. It writes nothing and takes no lock.
