@@ -45,6 +45,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("libc6-dev-arm64-cross", cross::C_LIBRARY),
     ("qemu-user-static", "qemu-aarch64-static"),
     ("buildah", "buildah"),
+    ("mmdebstrap", "mmdebstrap"),
 ];
 
 /// Packages without a program, each with the path of a file.

@@ -130,7 +130,8 @@ fn fetch_from_debian(log: &mut Log) -> Result<()> {
     let packages = architectures.map(|architecture| format!("musl-dev:{architecture}"));
     let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
     let packages = apt::fetch(log, &place, SOURCE, &architectures, &packages)?;
-    let names: Vec<_> = packages.iter().filter_map(|package| package.file_name()?.to_str()).map(str::to_owned).collect();
+    let names: Vec<_> =
+        packages.iter().filter_map(|package| package.file_name()?.to_str()).map(str::to_owned).collect();
     for package in packages {
         log.run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&place))?;
         fs::remove_file(package)?;
