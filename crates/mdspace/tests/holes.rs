@@ -514,3 +514,48 @@ fn a_served_array_with_too_few_members_answers_checks_and_status() {
     here.run("stop --control control").ok();
     assert_eq!(server.wait(), Some(0));
 }
+
+#[test]
+fn examine_says_how_far_a_stale_member_is_behind_and_where_it_may_differ() {
+    let here = Workplace::new();
+    let options = "--size 16M --bitmap internal --bitmap-chunk 64K --data-offset 1M";
+    here.run(&format!("create --level 1 {options} a b c")).ok();
+    let mut random = Random(11);
+    here.run_with("write a b c", &random.bytes(14 << 20)).ok();
+    // Writes without the third member, in three chunks of the bitmap, two of them neighbours.
+    for at in [100, 3 * MIB + 64 * 1024 - 1, 9 * MIB] {
+        here.run_with(&format!("write a b --offset {at}"), &random.bytes(3)).ok();
+    }
+    let report = parsed(&here.run("examine --json a b c").text());
+    let behind = &report["arrays"][0]["behind"][0];
+    assert_eq!(report["arrays"][0]["behind"].as_array().map(Vec::len), Some(1), "{report}");
+    assert!(behind["name"] == "c" && behind["events"].as_u64() > Some(1), "{behind}");
+    let ranges: Vec<(u64, u64)> = behind["differs"]["ranges"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|range| (range["at"].as_u64().expect("a number"), range["bytes"].as_u64().expect("a number")))
+        .collect();
+    assert_eq!(ranges, [(0, 65_536), (3 * MIB, 131_072), (9 * MIB, 65_536)], "{behind}");
+    // What lies outside of these ranges is the same, byte for byte; and something in each differs.
+    let images = here.contents(&["a", "c"]);
+    let data_at = report["members"][0]["data_at"].as_u64().expect("a number");
+    let differs = |at: u64| images[0][(data_at + at) as usize] != images[1][(data_at + at) as usize];
+    let named = |at: u64| ranges.iter().any(|(start, bytes)| (*start..start + bytes).contains(&at));
+    assert!((0..14 * MIB).all(|at| named(at) || !differs(at)), "something else differs");
+    assert!(ranges.iter().all(|(start, bytes)| (*start..start + bytes).any(differs)), "nothing differs");
+    let text = here.run("examine a b c").text();
+    for words in
+        ["would not be used: c: stale: its events are", "behind: c: by ", "at most 256 KiB differ, in 3 ranges"]
+    {
+        assert!(text.contains(words), "no `{words}` in {text}");
+    }
+    // Without a bitmap nothing says what differs; the array that cannot be started says how far each is behind.
+    here.run("create --level 5 --size 8M d e f").ok();
+    here.run_with("write d e f", b"first").ok();
+    here.run_with("write d e", b"later").ok();
+    let report = parsed(&here.run("examine --json d f").expect(1, &[]).text());
+    let behind = &report["arrays"][0]["behind"][0];
+    assert!(behind["name"] == "f" && behind["differs"].is_null(), "{report}");
+    assert!(report["arrays"][0]["refusal"].as_str().expect("it lacks two").contains("stale"), "{report}");
+}
