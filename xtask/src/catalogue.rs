@@ -621,7 +621,7 @@ fn interrupted(log: &mut Log) -> Result<Verdict> {
 }
 
 /// Kills during requests in tests/killed.py, and its arrays with their members.
-const KILLS: &str = "20";
+const KILLS: &str = "28";
 const KILLED_ARRAYS: [(&str, usize); 4] = [("raid5", 3), ("raid6", 4), ("raid10", 4), ("checked", 4)];
 
 fn killed(log: &mut Log) -> Result<Verdict> {

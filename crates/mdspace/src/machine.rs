@@ -9,6 +9,7 @@ use crate::maps::Maps;
 use crate::names::name_of;
 #[cfg(feature = "command")]
 use crate::names::path_of;
+use crate::overlay::{self, Layer, OverlayDirectory};
 use crate::place;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use futures_util::future::join3;
@@ -16,7 +17,7 @@ use io::{AnyMember, Backend, Choice, Executor, FileMember, Lock, OpenError, Open
 use parity::Kernel;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// An array of files and block devices.
@@ -93,6 +94,8 @@ pub(crate) struct Machine {
     pub(crate) kernel: Option<&'static Kernel>,
     /// The maps of members that are images of failing disks.
     pub(crate) maps: Maps,
+    /// Takes all writes to members, if there is one.
+    overlay: Option<Arc<OverlayDirectory>>,
     /// Threads for work that may wait for a file system.
     #[cfg(feature = "command")]
     pub(crate) blocking: BlockingPool,
@@ -136,6 +139,7 @@ impl Machine {
             clock: RealClock::new(),
             kernel,
             maps: Maps::default(),
+            overlay: None,
             #[cfg(feature = "command")]
             blocking: BlockingPool::default(),
         })
@@ -144,6 +148,23 @@ impl Machine {
     /// Opens members from now on as these maps say.
     pub(crate) fn with_maps(self, maps: Maps) -> Self {
         Self { maps, ..self }
+    }
+
+    /// The same, with all writes to members kept in the directory `overlay`, if one is given.
+    pub(crate) fn over(mut self, overlay: Option<&Path>) -> Result<Self, Refusal> {
+        self.overlay = overlay.map(OverlayDirectory::at).transpose()?.map(Arc::new);
+        Ok(self)
+    }
+
+    /// The directory of the overlay.
+    #[cfg(feature = "command")]
+    pub(crate) fn overlay_directory(&self) -> Option<&Path> {
+        self.overlay.as_deref().map(OverlayDirectory::path)
+    }
+
+    /// Whether writes to members are kept in an overlay.
+    pub(crate) fn has_overlay(&self) -> bool {
+        self.overlay.is_some()
     }
 
     /// The backend in use; if the system refused io_uring, why.
@@ -164,17 +185,17 @@ impl Machine {
 
     /// Opens a member, for callers that examine the error.
     pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
-        self.candidate(path, None, open_file(path, purpose)?)
+        self.candidate(path, open_place(path, purpose, self.overlay.as_deref())?)
     }
 
-    /// The member at `path`, or a range of it, as its map says.
-    fn candidate(
-        &self,
-        path: &Path,
-        data: Option<io::Part>,
-        file: OpenFile,
-    ) -> Result<Candidate<AnyMember>, OpenError> {
-        let member = self.maps.apply(path, data, file.into_member().into())?;
+    /// The member at `path`, with what its map says and the writes of its overlay.
+    fn candidate(&self, path: &Path, opened: Opened) -> Result<Candidate<AnyMember>, OpenError> {
+        let Opened { file, layer } = opened;
+        let under = self.maps.apply(path, None, file.into_member().into())?;
+        let member = match layer {
+            None => under,
+            Some(layer) => layer.over(under).into(),
+        };
         Ok(Candidate { name: name_of(path), member })
     }
 
@@ -191,18 +212,20 @@ impl Machine {
         timeout: Option<Duration>,
     ) -> Result<Result<Candidate<AnyMember>, OpenError>, Refusal> {
         let (name, owned) = (name_of(path), path.to_owned());
-        let open = move || open_file(&owned, purpose);
+        let overlay = self.overlay.clone();
+        let open = move || open_place(&owned, purpose, overlay.as_deref());
         let limit = timeout.unwrap_or_default().max(OPEN_TIMEOUT);
         let opened = self.blocking.run(&self.clock, limit, open).await;
         let opened = opened.map_err(|refusal| refusal.of(name))?;
-        Ok(opened.and_then(|file| self.candidate(path, None, file)))
+        Ok(opened.and_then(|opened| self.candidate(path, opened)))
     }
 
     /// Opens a part of a member, or of the part of a file that the member is, as part of an array that is only read.
     #[cfg(feature = "command")]
     pub(crate) fn open_data(&self, path: &Path, data: io::Part) -> Result<Candidate<AnyMember>, Refusal> {
-        let file = open_part(path, Some(data), Purpose::Read);
-        file.and_then(|file| self.candidate(path, Some(data), file)).map_err(|error| not_opened(&error))
+        let file = open_part(path, Some(data), Purpose::Read).map_err(|error| not_opened(&error))?;
+        let member = self.maps.apply(path, Some(data), file.into_member().into());
+        Ok(Candidate { name: name_of(path), member: member.map_err(|error| not_opened(&error))? })
     }
 
     /// Opens all members.
@@ -257,6 +280,11 @@ impl Machine {
     /// whole blocks, so its first write to the last block lengthens the file, which md and mdadm accept.
     pub(crate) fn open_bitmap(&self, path: &Path) -> Result<Candidate<AnyMember>, Refusal> {
         let name = name_of(path);
+        if self.has_overlay() {
+            return Err(
+                Refusal::new("an overlay does not cover the file of a bitmap, which would be written to").of(name)
+            );
+        }
         let options = OpenOptions { whole_bytes: BITMAP_BLOCK_BYTES, ..OpenOptions::default() };
         let file = FileMember::open(path, &options).map_err(|error| not_opened(&error))?;
         let mut magic = [0; 4];
@@ -271,19 +299,33 @@ impl Machine {
     }
 }
 
+/// A member that is open and locked, but not bound to an executor yet.
+struct Opened {
+    file: OpenFile,
+    layer: Option<Layer>,
+}
+
+/// Opens a member. With an overlay it is only read, and the overlay's files are opened for `purpose`.
+fn open_place(path: &Path, purpose: Purpose, overlay: Option<&OverlayDirectory>) -> Result<Opened, OpenError> {
+    let Some(overlay) = overlay else { return Ok(Opened { file: open_file(path, purpose)?, layer: None }) };
+    let below = if purpose == Purpose::Look { Purpose::Look } else { Purpose::Read };
+    let file = open_file(path, below)?;
+    Ok(Opened { file, layer: overlay.layer(path, purpose)? })
+}
+
 /// Opens the file or device of a member, which may be a part of it.
-fn open_file(path: &Path, purpose: Purpose) -> Result<OpenFile, OpenError> {
+pub(crate) fn open_file(path: &Path, purpose: Purpose) -> Result<OpenFile, OpenError> {
     open_part(path, None, purpose)
 }
 
 /// As [`open_file`], only `data` of it.
 fn open_part(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<OpenFile, OpenError> {
-    let (file, part) = place::resolve_within(path, data).map_err(|source| OpenError::System {
+    let (file, part) = place::resolve(path).map_err(|source| OpenError::System {
         path: path.to_owned(),
         action: "find the partition",
         source,
     })?;
-    OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })
+    OpenFile::open(&file, &OpenOptions { part: place::part_of(part, data), ..options_for(purpose) })
 }
 
 fn options_for(purpose: Purpose) -> OpenOptions {
@@ -354,6 +396,9 @@ pub(crate) fn not_opened(error: &OpenError) -> Refusal {
             "its file system has no locks, without which two programs could use the member at once; mount it with local \
              locks (NFS: -o local_lock=flock), or copy the member to another file system",
         ),
+        OpenError::System { action: overlay::ACTION, .. } => {
+            refusal.advice("`mdspace overlay show DIR` prints what it holds; discard or commit it, or name a new one")
+        }
         OpenError::NotAMember { .. } | OpenError::Alias { .. } | OpenError::System { .. } => refusal,
     }
 }

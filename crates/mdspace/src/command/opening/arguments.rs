@@ -4,6 +4,7 @@ use crate::command::opening::mdadm_conf::Config;
 use crate::command::opening::members::{ArrayChoice, ArrayUuid};
 use crate::command::text::failure::Failure;
 use crate::command::text::geometry::GeometryText;
+use crate::machine::Consent;
 use crate::maps::Maps;
 use crate::names::name_of;
 use clap::{Args, ValueEnum};
@@ -32,6 +33,22 @@ impl MemberArguments {
     /// The choice of an array, if the user made one.
     pub(crate) fn choice(&self) -> Option<ArrayChoice> {
         self.uuid.map(ArrayChoice::Uuid).or_else(|| self.name.clone().map(ArrayChoice::Name))
+    }
+}
+
+/// Where writes go.
+#[derive(Debug, Args)]
+pub(crate) struct Overlay {
+    /// Leave the members as they are: every write goes to sparse files in this directory, which is made if needed.
+    /// `mdspace overlay` shows, discards or commits them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) overlay: Option<PathBuf>,
+}
+
+impl Overlay {
+    /// The directory, if the user gave one.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.overlay.as_deref()
     }
 }
 
@@ -83,11 +100,14 @@ pub(crate) struct AssembleArguments {
     #[arg(long)]
     pub(crate) ignore_bad_blocks: bool,
 
+    #[command(flatten)]
+    pub(crate) overlay: Overlay,
+
     /// For reading: how the array was put together, where superblocks are lost or wrong, such as
     /// level=5,layout=ls,chunk=64K,offset=1M,order=a.img,missing,c.img. Without order=, the MEMBERs are in the order of
     /// their slots, and the word `missing` is a slot without one
     #[arg(long, value_name = "TEXT", conflicts_with_all = [
-        "scan", "uuid", "name", "force", "raid0_layout", "bitmap", "ignore_bad_blocks",
+        "scan", "uuid", "name", "force", "raid0_layout", "bitmap", "ignore_bad_blocks", "overlay",
     ])]
     geometry: Option<GeometryText>,
 }
@@ -172,6 +192,13 @@ impl AssembleArguments {
 }
 
 impl AssembleArguments {
+    /// What the user consents to.
+    pub(crate) fn consent(&self) -> Consent {
+        let raid0_layout = self.raid0_layout.map(Raid0Layout::number);
+        let Self { force, ignore_bad_blocks, partial, .. } = *self;
+        Consent { force, raid0_layout, ignore_bad_blocks, partial }
+    }
+
     /// `members` and `bitmap`, with defaults for everything else.
     pub(crate) fn of(members: &MemberArguments, bitmap: Option<PathBuf>) -> Self {
         let MemberArguments { members, uuid, name } = members;
@@ -188,6 +215,7 @@ impl AssembleArguments {
             maps: MapArguments::default(),
             bitmap,
             geometry: None,
+            overlay: Overlay { overlay: None },
         }
     }
 
