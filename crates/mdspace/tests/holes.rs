@@ -559,3 +559,44 @@ fn examine_says_how_far_a_stale_member_is_behind_and_where_it_may_differ() {
     assert!(behind["name"] == "f" && behind["differs"].is_null(), "{report}");
     assert!(report["arrays"][0]["refusal"].as_str().expect("it lacks two").contains("stale"), "{report}");
 }
+
+/// A line that a program prints about a file.
+fn said(program: &str, arguments: &[&str], place: &std::path::Path) -> String {
+    let mut command = std::process::Command::new(program);
+    command.args(arguments).current_dir(place).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+    let output = command.output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn the_files_that_lost_bytes_hit_are_named() {
+    let here = Workplace::new();
+    let tree = here.path().join("tree/photos");
+    std::fs::create_dir_all(&tree).expect("of our own");
+    let mut random = Random(13);
+    for (name, bytes) in [("first", 200_000), ("hit", 300_000), ("last", 200_000)] {
+        std::fs::write(tree.join(name), random.bytes(bytes)).expect("of our own");
+    }
+    let image = here.path().join("fs.img");
+    File::create(&image).expect("of our own").set_len(6 * MIB).expect("it is sparse");
+    said("mkfs.ext4", &["-q", "-b", "1024", "-d", "tree", "fs.img"], here.path());
+    let blocks = said("debugfs", &["-R", "blocks /photos/hit", "fs.img"], here.path());
+    let block: u64 = blocks.split_whitespace().nth(7).expect("a block").parse().expect("its number");
+    here.run("create --level 1 --size 8M --data-offset 1M a missing").ok();
+    here.run("write a --input fs.img").ok();
+    let hole = MIB + block * 1024..MIB + (block + 2) * 1024;
+    write_map(&here, "a.map", 8 * MIB, &hole);
+    let run = here.run("read a --maps --salvage --output out --name-files --json");
+    run.expect(1, &["lost in: /photos/hit: 2 blocks"]);
+    let json = parsed(&run.text());
+    let files = json["lost_files"].as_array().expect("a list");
+    assert!(files.len() == 1 && files[0]["path"] == "/photos/hit" && files[0]["blocks"] == 2, "{json}");
+    // Of free blocks and metadata the count is told, and no file is.
+    write_map(&here, "a.map", 8 * MIB, &(MIB + 5 * MIB..MIB + 5 * MIB + 512));
+    let run = here.run("read a --maps --salvage --output free --name-files");
+    run.expect(1, &["1 blocks are in no file"]);
+    assert!(!run.stderr.contains("lost in:"), "{}", run.stderr);
+    here.run("create --level 1 --size 8M --data-offset 1M b missing").ok();
+    write_map(&here, "b.map", 8 * MIB, &(2 * MIB..2 * MIB + 512));
+    here.run("read b --maps --salvage --output none --name-files").expect(1, &["does not begin with ext2"]);
+}
