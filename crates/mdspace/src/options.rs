@@ -22,8 +22,8 @@ pub struct Options {
     force: bool,
     bitmap: Option<PathBuf>,
     maps: Vec<(PathBuf, PathBuf)>,
-    partial: bool,
     overlay: Option<PathBuf>,
+    partial: bool,
 }
 
 impl Options {

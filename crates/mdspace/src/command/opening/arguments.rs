@@ -195,8 +195,7 @@ impl AssembleArguments {
     /// What the user consents to.
     pub(crate) fn consent(&self) -> Consent {
         let raid0_layout = self.raid0_layout.map(Raid0Layout::number);
-        let Self { force, ignore_bad_blocks, partial, .. } = *self;
-        Consent { force, raid0_layout, ignore_bad_blocks, partial }
+        Consent { force: self.force, raid0_layout, ignore_bad_blocks: self.ignore_bad_blocks, partial: self.partial }
     }
 
     /// `members` and `bitmap`, with defaults for everything else.
