@@ -3,6 +3,7 @@
 
 use crate::file::FileMember;
 use crate::foreign::ForeignMember;
+use crate::layer::LayerMember;
 use crate::memory::MemoryMember;
 use crate::overlay::Overlay;
 use crate::rescued::Rescued;
@@ -21,12 +22,14 @@ pub enum AnyMember {
     Memory(Rc<MemoryMember>),
     /// Writes in memory over another member.
     Overlay(Rc<Overlay>),
+    /// An image that lacks what its disk could not give.
+    Rescued(Rc<Rescued>),
     /// Writes in files over another member.
     Stored(Rc<StoredOverlay>),
     /// A member of another crate.
     Foreign(ForeignMember),
-    /// An image that lacks what its disk could not give.
-    Rescued(Rc<Rescued>),
+    /// Something inside of another array.
+    Layer(Rc<LayerMember>),
 }
 
 impl From<FileMember> for AnyMember {
@@ -47,15 +50,21 @@ impl From<Overlay> for AnyMember {
     }
 }
 
+impl From<Rescued> for AnyMember {
+    fn from(member: Rescued) -> Self {
+        Self::Rescued(Rc::new(member))
+    }
+}
+
 impl From<StoredOverlay> for AnyMember {
     fn from(member: StoredOverlay) -> Self {
         Self::Stored(Rc::new(member))
     }
 }
 
-impl From<Rescued> for AnyMember {
-    fn from(member: Rescued) -> Self {
-        Self::Rescued(Rc::new(member))
+impl From<LayerMember> for AnyMember {
+    fn from(member: LayerMember) -> Self {
+        Self::Layer(Rc::new(member))
     }
 }
 
@@ -66,9 +75,10 @@ macro_rules! delegate {
             AnyMember::File($member) => $call,
             AnyMember::Memory($member) => $call,
             AnyMember::Overlay($member) => $call,
+            AnyMember::Rescued($member) => $call,
             AnyMember::Stored($member) => $call,
             AnyMember::Foreign($member) => $call,
-            AnyMember::Rescued($member) => $call,
+            AnyMember::Layer($member) => $call,
         }
     };
 }
@@ -81,9 +91,10 @@ macro_rules! delegate_future {
             AnyMember::File($member) => $call.await,
             AnyMember::Memory($member) => $call.await,
             AnyMember::Overlay($member) => Box::pin($call).await,
+            AnyMember::Rescued($member) => Box::pin($call).await,
             AnyMember::Stored($member) => Box::pin($call).await,
             AnyMember::Foreign($member) => $call.await,
-            AnyMember::Rescued($member) => Box::pin($call).await,
+            AnyMember::Layer($member) => $call.await,
         }
     };
 }

@@ -21,6 +21,7 @@ mod event;
 mod executor;
 mod file;
 mod foreign;
+mod layer;
 mod memory;
 pub mod net;
 mod operation;
@@ -46,6 +47,7 @@ pub use file::{
     holes,
 };
 pub use foreign::ForeignMember;
+pub use layer::{Layer, LayerMember, LayerRead};
 pub use memory::MemoryMember;
 pub use overlay::Overlay;
 pub use remote::{Remote, Stopped};

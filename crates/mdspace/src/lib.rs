@@ -80,9 +80,12 @@ mod blocking;
 mod create;
 mod cursor;
 mod error;
+#[cfg(feature = "command")]
+mod layers;
 mod machine;
 mod made_files;
 mod maps;
+mod medium;
 mod names;
 mod options;
 mod overlay;

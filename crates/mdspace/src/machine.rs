@@ -6,6 +6,7 @@
 #[cfg(feature = "command")]
 use crate::blocking::BlockingPool;
 use crate::maps::Maps;
+use crate::medium::Medium;
 use crate::names::name_of;
 #[cfg(feature = "command")]
 use crate::names::path_of;
@@ -13,7 +14,7 @@ use crate::overlay::{self, Layer, OverlayDirectory};
 use crate::place;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use futures_util::future::join3;
-use io::{AnyMember, Backend, Choice, Executor, FileMember, Lock, OpenError, OpenFile, OpenOptions, RealClock};
+use io::{AnyMember, Backend, Choice, Executor, FileMember, OpenError, OpenOptions, RealClock};
 use parity::Kernel;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -92,10 +93,10 @@ pub(crate) struct Machine {
     pub(crate) clock: RealClock,
     /// The parity kernel, if the user chose one.
     pub(crate) kernel: Option<&'static Kernel>,
-    /// Takes all writes to members, if there is one.
-    overlay: Option<Arc<OverlayDirectory>>,
     /// The maps of members that are images of failing disks.
     pub(crate) maps: Maps,
+    /// Takes all writes to members, if there is one.
+    overlay: Option<Arc<OverlayDirectory>>,
     /// Threads for work that may wait for a file system.
     #[cfg(feature = "command")]
     pub(crate) blocking: BlockingPool,
@@ -136,11 +137,16 @@ impl Machine {
             pool,
             clock: RealClock::new(),
             kernel,
-            overlay: None,
             maps: Maps::default(),
+            overlay: None,
             #[cfg(feature = "command")]
             blocking: BlockingPool::default(),
         })
+    }
+
+    /// Opens members from now on as these maps say.
+    pub(crate) fn with_maps(self, maps: Maps) -> Self {
+        Self { maps, ..self }
     }
 
     /// The same, with all writes to members kept in the directory `overlay`, if one is given.
@@ -158,11 +164,6 @@ impl Machine {
     /// Whether writes to members are kept in an overlay.
     pub(crate) fn has_overlay(&self) -> bool {
         self.overlay.is_some()
-    }
-
-    /// Opens members from now on as these maps say.
-    pub(crate) fn with_maps(self, maps: Maps) -> Self {
-        Self { maps, ..self }
     }
 
     /// The backend in use; if the system refused io_uring, why.
@@ -186,12 +187,13 @@ impl Machine {
         self.candidate(path, open_place(path, purpose, self.overlay.as_deref())?)
     }
 
-    /// The member, as its map and its overlay let it be seen.
+    /// The member at `path`, with what its map says and the writes of its overlay.
     fn candidate(&self, path: &Path, opened: Opened) -> Result<Candidate<AnyMember>, OpenError> {
-        let below = self.maps.apply(path, opened.file.into_member().into())?;
-        let member = match opened.layer {
-            None => below,
-            Some(layer) => layer.over(below).into(),
+        let Opened { medium, layer } = opened;
+        let under = self.maps.apply(path, None, medium.into_member())?;
+        let member = match layer {
+            None => under,
+            Some(layer) => layer.over(under).into(),
         };
         Ok(Candidate { name: name_of(path), member })
     }
@@ -220,8 +222,9 @@ impl Machine {
     /// Opens a part of a member, or of the part of a file that the member is, as part of an array that is only read.
     #[cfg(feature = "command")]
     pub(crate) fn open_data(&self, path: &Path, data: io::Part) -> Result<Candidate<AnyMember>, Refusal> {
-        let file = open_part(path, Some(data), Purpose::Read).map_err(|error| not_opened(&error))?;
-        Ok(Candidate { name: name_of(path), member: file.into_member().into() })
+        let medium = Medium::open(path, Some(data), Purpose::Read).map_err(|error| not_opened(&error))?;
+        let member = self.maps.apply(path, Some(data), medium.into_member());
+        Ok(Candidate { name: name_of(path), member: member.map_err(|error| not_opened(&error))? })
     }
 
     /// Opens all members.
@@ -296,44 +299,16 @@ impl Machine {
 
 /// A member that is open and locked, but not bound to an executor yet.
 struct Opened {
-    file: OpenFile,
+    medium: Medium,
     layer: Option<Layer>,
 }
 
 /// Opens a member. With an overlay it is only read, and the overlay's files are opened for `purpose`.
 fn open_place(path: &Path, purpose: Purpose, overlay: Option<&OverlayDirectory>) -> Result<Opened, OpenError> {
-    let Some(overlay) = overlay else { return Ok(Opened { file: open_file(path, purpose)?, layer: None }) };
+    let Some(overlay) = overlay else { return Ok(Opened { medium: Medium::open(path, None, purpose)?, layer: None }) };
     let below = if purpose == Purpose::Look { Purpose::Look } else { Purpose::Read };
-    let file = open_file(path, below)?;
-    Ok(Opened { file, layer: overlay.layer(path, purpose)? })
-}
-
-/// Opens the file or device of a member, which may be a part of it.
-pub(crate) fn open_file(path: &Path, purpose: Purpose) -> Result<OpenFile, OpenError> {
-    open_part(path, None, purpose)
-}
-
-/// Opens the file or device of a member, or only `data` of it.
-fn open_part(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<OpenFile, OpenError> {
-    let (file, part) = place::resolve(path).map_err(|source| OpenError::System {
-        path: path.to_owned(),
-        action: "find the partition",
-        source,
-    })?;
-    let part = match (part, data) {
-        (Some(part), Some(data)) => Some(io::Part { at: part.at.saturating_add(data.at), ..data }),
-        (part, data) => data.or(part),
-    };
-    OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })
-}
-
-fn options_for(purpose: Purpose) -> OpenOptions {
-    let (read_only, lock) = match purpose {
-        Purpose::Write => (false, Lock::Exclusive),
-        Purpose::Read => (true, Lock::Shared),
-        Purpose::Look => (true, Lock::None),
-    };
-    OpenOptions { read_only, lock, ..OpenOptions::default() }
+    let medium = Medium::open(path, None, below)?;
+    Ok(Opened { medium, layer: overlay.layer(path, purpose)? })
 }
 
 /// Creates an executor. If the user's locked memory is all in use, it retries: a process that has just ended may still

@@ -21,8 +21,8 @@ pub struct Options {
     write: bool,
     force: bool,
     bitmap: Option<PathBuf>,
-    overlay: Option<PathBuf>,
     maps: Vec<(PathBuf, PathBuf)>,
+    overlay: Option<PathBuf>,
 }
 
 impl Options {
@@ -62,19 +62,6 @@ impl Options {
         self
     }
 
-    /// The directory of an overlay, which takes every write: the members stay as they are. It is made if it does not exist
-    /// and the array is written to. `mdspace overlay` shows, discards or commits what it holds. What was written since the
-    /// last flush may be lost if the process is killed, as on a disk with a volatile cache that loses its power.
-    pub fn overlay(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.overlay = Some(directory.into());
-        self
-    }
-
-    /// The directory of the overlay.
-    pub(crate) fn overlay_directory(&self) -> Option<&Path> {
-        self.overlay.as_deref()
-    }
-
     /// The map of a member that is the image of a failing disk, or of a disk whose image has members in its partitions:
     /// the mapfile of GNU ddrescue, or what HDDSuperClone writes. What the map does not call finished is unreadable on
     /// that member, so its data comes from the other members. Only for reading.
@@ -86,6 +73,19 @@ impl Options {
     /// The maps that were named.
     pub(crate) fn named_maps(&self) -> Result<Maps, Refusal> {
         Maps::named(&self.maps)
+    }
+
+    /// The directory of an overlay, which takes every write: the members stay as they are. It is made if it does not exist
+    /// and the array is written to. `mdspace overlay` shows, discards or commits what it holds. What was written since the
+    /// last flush may be lost if the process is killed, as on a disk with a volatile cache that loses its power.
+    pub fn overlay(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.overlay = Some(directory.into());
+        self
+    }
+
+    /// The directory of the overlay.
+    pub(crate) fn overlay_directory(&self) -> Option<&Path> {
+        self.overlay.as_deref()
     }
 
     /// Opens the array of these members, which are files or block devices, in any order. As many may be missing as the

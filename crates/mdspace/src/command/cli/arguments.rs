@@ -331,10 +331,10 @@ pub(crate) struct ExamineArguments {
     pub(crate) members: MemberArguments,
 
     #[command(flatten)]
-    pub(crate) overlay: Overlay,
+    pub(crate) maps: MapArguments,
 
     #[command(flatten)]
-    pub(crate) maps: MapArguments,
+    pub(crate) overlay: Overlay,
 
     /// Print only ARRAY lines for mdadm.conf
     #[arg(long, conflicts_with = "json")]
@@ -368,8 +368,8 @@ pub(crate) struct ReadArguments {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Read only what has this name inside of the array: a partition (its number), or a logical volume of LVM
-    /// (GROUP/VOLUME) of linear or striped segments
+    /// Read only what has this name inside of the array: a partition (its number), a logical volume of LVM
+    /// (GROUP/VOLUME), or an array. The members may be of several arrays then
     #[arg(long, value_name = "NAME")]
     pub(crate) inner: Option<String>,
 
@@ -473,12 +473,13 @@ fn parse_component(text: &str) -> Result<NewSize, String> {
 
 /// `update`
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("changes").args(["uuid", "name", "homehost", "no_bad_block_log"]).required(true).multiple(true)))]
+#[command(group(ArgGroup::new("changes").args(["uuid", "name", "homehost", "no_bad_block_log", "clear_logical_block_size"]).required(true).multiple(true)))]
 #[command(after_help = "\
 Examples:
   mdspace update --name data a.img b.img c.img
   mdspace update --uuid random '/dev/sd[b-d]'      after copying an array's disks: the copy gets its own uuid
   mdspace update --homehost $(hostname) '*.img'
+  mdspace update --clear-logical-block-size '*.img' before an older kernel is to take the array
 
 Give all current members. Only superblocks, and the bitmap's with --uuid, are written. If the command is \
 interrupted, repeat it; with --uuid, with the same new UUID.")]
@@ -502,6 +503,10 @@ pub(crate) struct UpdateArguments {
     /// Remove the members' bad-block logs, if they are empty
     #[arg(long)]
     pub(crate) no_bad_block_log: bool,
+
+    /// Remove the record of the array's logical block, so that a kernel before 6.19 takes the array
+    #[arg(long)]
+    pub(crate) clear_logical_block_size: bool,
 
     #[command(flatten)]
     pub(crate) overlay: Overlay,

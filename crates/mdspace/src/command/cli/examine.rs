@@ -58,8 +58,8 @@ struct ArrayFound {
 
 /// Runs `mdspace examine`.
 pub(crate) fn run(arguments: &ExamineArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    let machine =
-        Machine::start(kernel, Arena::Small)?.with_maps(arguments.maps.read()?).over(arguments.overlay.directory())?;
+    let machine = Machine::start(kernel, Arena::Small)?;
+    let machine = machine.with_maps(arguments.maps.read()?).over(arguments.overlay.directory())?;
     let report = machine.run(examine(&machine, arguments))?;
     if arguments.scan {
         print(&array_lines(&report.members))?;

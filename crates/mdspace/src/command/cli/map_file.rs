@@ -3,7 +3,7 @@
 //! A file that is no such map, or one of another copy, is refused and stays as it is. A new map replaces the old one as
 //! a whole, so that a crash leaves one of them.
 
-use crate::command::cli::target::is_same_file;
+use crate::command::cli::sink::is_same_file;
 use crate::command::text::failure::Failure;
 use crate::names::name_of;
 use disk::map::{RescueMap, Status};

@@ -5,8 +5,8 @@
 
 use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;
-use crate::machine::Array;
-use engine::{ArrayErrorKind, Buffer};
+use crate::layers::Bytes;
+use engine::{ArrayErrorKind, Buffer, Pool};
 use serde::Serialize;
 use std::ops::Range;
 
@@ -33,22 +33,27 @@ pub(super) struct Lost {
 pub(super) struct Losses(Vec<Lost>);
 
 impl Losses {
-    /// Reads `range` of the array, with zeros in unreadable sectors. Losses are told as of a range that begins at `told`.
+    /// Reads `range` of the volume, with zeros in unreadable sectors.
     ///
     /// # Errors
     /// When the array itself has failed and nothing can be read.
-    pub(super) async fn read_around(&mut self, array: &Array, range: Range<u64>, told: u64) -> Result<Buffer, Failure> {
-        let mut whole = array.pool().take((range.end - range.start) as usize);
+    pub(super) async fn read_around(
+        &mut self,
+        pool: &Pool,
+        volume: &Bytes,
+        range: Range<u64>,
+    ) -> Result<Buffer, Failure> {
+        let mut whole = pool.take((range.end - range.start) as usize);
         let mut rest: Vec<Range<u64>> = finer(&range).collect();
         rest.reverse();
         while let Some(part) = rest.pop() {
             let place = (part.start - range.start) as usize..(part.end - range.start) as usize;
-            match array.read(part.start, array.pool().take(place.len())).await {
+            match volume.read(part.start, pool.take(place.len())).await {
                 Ok(buffer) => whole[place].copy_from_slice(&buffer),
                 Err(error) if error.kind != ArrayErrorKind::Io => return Err(error.into()),
                 Err(error) if place.len() as u64 <= SECTOR_BYTES => {
                     whole[place].fill(0);
-                    self.add(&(told + part.start - range.start..told + part.end - range.start), error.reason);
+                    self.add(&part, error.reason);
                 }
                 Err(_) => {
                     let before = rest.len();

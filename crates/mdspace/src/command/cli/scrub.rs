@@ -28,8 +28,8 @@ pub(crate) fn run(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -
 
 /// Scrubs an array that is not served.
 fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    let machine =
-        Machine::start(kernel, Arena::Large)?.with_maps(arguments.maps.read()?).over(arguments.overlay.as_deref())?;
+    let machine = Machine::start(kernel, Arena::Large)?;
+    let machine = machine.with_maps(arguments.maps.read()?).over(arguments.overlay.as_deref())?;
     let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid, name: None };
     let assemble = AssembleArguments::of(&members, arguments.bitmap.clone()).by_hand(arguments.geometry.clone());
     machine.run(async {

@@ -4,6 +4,7 @@ use crate::command::opening::mdadm_conf::Config;
 use crate::command::opening::members::{ArrayChoice, ArrayUuid};
 use crate::command::text::failure::Failure;
 use crate::command::text::geometry::GeometryText;
+use crate::machine::Consent;
 use crate::maps::Maps;
 use crate::names::name_of;
 use clap::{Args, ValueEnum};
@@ -187,6 +188,12 @@ impl AssembleArguments {
 }
 
 impl AssembleArguments {
+    /// What the user consents to.
+    pub(crate) fn consent(&self) -> Consent {
+        let raid0_layout = self.raid0_layout.map(Raid0Layout::number);
+        Consent { force: self.force, raid0_layout, ignore_bad_blocks: self.ignore_bad_blocks }
+    }
+
     /// `members` and `bitmap`, with defaults for everything else.
     pub(crate) fn of(members: &MemberArguments, bitmap: Option<PathBuf>) -> Self {
         let MemberArguments { members, uuid, name } = members;
@@ -201,8 +208,8 @@ impl AssembleArguments {
             ignore_bad_blocks: false,
             maps: MapArguments::default(),
             bitmap,
-            overlay: Overlay { overlay: None },
             geometry: None,
+            overlay: Overlay { overlay: None },
         }
     }
 

@@ -43,6 +43,9 @@ struct Placed {
 /// Assembles the array of `geometry`, for reading. `words` are the members on the command line.
 pub(crate) async fn assemble(machine: &Machine, geometry: &GeometryText, words: &[OsString]) -> Result<Array, Failure> {
     let slots = slots(geometry, words)?;
+    let paths: Vec<PathBuf> = slots.iter().flatten().cloned().collect();
+    machine.maps.check_used(&paths)?;
+    machine.note_maps(&paths);
     let placed = place(machine, geometry, &slots)?;
     let superblocks = superblocks(geometry, &placed, slots.len())?;
     let mut members = Vec::new();

@@ -9,3 +9,4 @@ pub(crate) mod mdadm_conf;
 pub(crate) mod members;
 pub(crate) mod ownership;
 pub(crate) mod sockets;
+pub(crate) mod target;
