@@ -28,9 +28,11 @@ fn connect(served: &Served) -> Remote {
 fn what_is_written_is_read_again_in_one_part_in_several_and_while_the_caller_waits() {
     on_each_backend(async |pool| {
         let served = Served::new(BYTES, false);
-        let remote = connect(&served);
+        let mut remote = connect(&served);
         assert_eq!((remote.bytes(), remote.forbids_writes()), (BYTES as u64, None));
-        let member = remote.into_member(4096..u64::MAX).expect("a member");
+        assert!(remote.narrow(100..4096).is_err() && remote.narrow(BYTES as u64..u64::MAX).is_err());
+        remote.narrow(4096..u64::MAX).expect("it begins on a block");
+        let member = remote.into_member();
         assert_eq!((member.limits().bytes, member.limits().volatile_cache), (BYTES as u64 - 4096, true));
         let mut model = vec![0; BYTES];
         for (at, bytes, value) in [(0, 512, 1), (1 << 20, 2 << 20, 2), (512, 70_000 / 512 * 512, 3)] {
@@ -69,7 +71,7 @@ fn a_member_of_a_server_that_ended_is_gone_and_its_buffers_come_back() {
         let served = Served::new(BYTES, true);
         let remote = connect(&served);
         assert_eq!(remote.forbids_writes(), Some("the export is read-only"));
-        let member = remote.into_member(0..1 << 20).expect("a member");
+        let member = remote.into_member();
         let refused = member.write(MemberByte(0), pool.copy_of(&[0; 512])).await.expect_err("read-only");
         assert_eq!(refused.kind, MemberErrorKind::Gone);
         let address = served.uri().parse().expect("a URI");

@@ -80,6 +80,7 @@ mod blocking;
 mod create;
 mod cursor;
 mod error;
+mod images;
 #[cfg(feature = "command")]
 mod layers;
 mod machine;

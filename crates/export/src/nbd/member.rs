@@ -43,6 +43,8 @@ pub struct Remote {
     socket: Socket,
     export: RemoteExport,
     requests: u64,
+    /// The bytes of the member.
+    part: Range<u64>,
 }
 
 #[derive(Debug)]
@@ -121,7 +123,9 @@ impl Remote {
             socket.send(&out)?;
             out.clear();
             match progress {
-                ClientProgress::Transmission(export) => return Ok(Self { socket, export, requests: 0 }),
+                ClientProgress::Transmission(export) => {
+                    return Ok(Self { socket, requests: 0, part: 0..export.bytes, export });
+                }
                 ClientProgress::NeedInput => match socket.receive(&mut received)? {
                     0 => return Err(Error::new(ErrorKind::UnexpectedEof, "the server ended the handshake")),
                     bytes => input = &received[..bytes],
@@ -195,22 +199,33 @@ impl Remote {
         Ok(data)
     }
 
-    /// Binds the bytes of `part` that the export has to the current thread's executor, as a member.
+    /// Makes only the bytes of `part` that the export has the member.
     ///
     /// # Errors
-    /// When the connection fails, or the part does not begin on a block of the export.
-    ///
-    /// # Panics
-    /// When the thread has no executor.
-    pub fn into_member(self, part: Range<u64>) -> Result<NbdMember> {
-        let Self { socket, export, .. } = self;
-        let logical_block_bytes = export.minimum_block_bytes.max(SECTOR_BYTES);
-        let unit = u64::from(logical_block_bytes);
-        if !part.start.is_multiple_of(unit) || part.start >= export.bytes {
+    /// When the part does not begin on a block of the export.
+    pub fn narrow(&mut self, part: Range<u64>) -> Result<()> {
+        let unit = u64::from(self.logical_block_bytes());
+        if !part.start.is_multiple_of(unit) || part.start >= self.export.bytes {
             let reason = format!("byte {} is inside a block of {unit} bytes, or past the end", part.start);
             return Err(Error::new(ErrorKind::InvalidInput, reason));
         }
-        let bytes = (part.end.min(export.bytes) - part.start) / unit * unit;
+        self.part = part.start..part.end.min(self.export.bytes);
+        Ok(())
+    }
+
+    fn logical_block_bytes(&self) -> u32 {
+        self.export.minimum_block_bytes.max(SECTOR_BYTES)
+    }
+
+    /// Binds it to the current thread's executor, as a member.
+    ///
+    /// # Panics
+    /// When the thread has no executor.
+    pub fn into_member(self) -> NbdMember {
+        let logical_block_bytes = self.logical_block_bytes();
+        let unit = u64::from(logical_block_bytes);
+        let Self { socket, export, part, .. } = self;
+        let bytes = (part.end - part.start) / unit * unit;
         let has = |flag| export.flags & flag != 0;
         let limits = Limits {
             bytes,
@@ -223,11 +238,11 @@ impl Remote {
             discards_to_zeros: false,
             volatile_cache: has(transmission_flag::SEND_FLUSH),
         };
-        socket.set_timeout(None)?;
+        socket.set_timeout(None).expect("a socket takes every timeout");
         let pool = io::current_pool();
         let (client, run) = connected(Stream::inherited(socket.into_fd()), pool.clone(), export);
         drop(io::spawn(run)); // its error is that of every request
-        Ok(NbdMember { client, pool, limits, at: part.start })
+        NbdMember { client, pool, limits, at: part.start }
     }
 }
 
