@@ -120,7 +120,7 @@ fn number(release: &str) -> Option<(u32, u32)> {
 
 fn fetch_newer(log: &mut Log) -> Result<()> {
     let place = place();
-    for package in apt::fetch(log, &place, SOURCE, &PACKAGES)? {
+    for package in apt::fetch(log, &place, SOURCE, &[], &PACKAGES)? {
         log.run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&place))?;
         fs::remove_file(package)?;
     }

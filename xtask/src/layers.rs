@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::catalogue::{self, Scratch, beside, builds, step};
 use crate::steps::{Log, Step, Verdict};
-use crate::{cross, fuzz, root, sim, systems};
+use crate::{cross, dist, fuzz, release, root, setup, sim, systems};
 
 /// The layer that a run takes its steps from, which also limits their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +50,11 @@ pub(crate) const QUICK: &[Step] = &[
     builds(step("unit", "unit tests pass; the planner's with smaller stripes", &[], unit)),
 ];
 
-/// For hours: each step but the first three runs for the requested time.
+/// For hours: each step that tries fresh inputs runs for the requested time.
 pub(crate) const LONG: &[Step] = &[
+    step("setup", "the programs that the other steps need are installed", &[], setup::run),
+    builds(step("dist", "the files of a release are made, and work", dist::PACKAGES_NEED, dist::run)),
+    builds(step("publish", "each crate builds from its package", &[], release::crates_build)),
     beside(step("systems", "the pure crates compile for other processors and systems", &[], cross::check)),
     beside(step(
         "newest",

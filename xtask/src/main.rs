@@ -1,5 +1,5 @@
 //! The project's chores: `cargo xtask quick`, `test`, `long`, `tidy`, `matrix`, `bench`, `figures`, `lab`, `kernel`,
-//! `package`.
+//! `package`, `dist`.
 //!
 //! xtask is not part of the product, and nothing in the product depends on it. A chore runs the same commands that a
 //! person would type, and prints how to repeat one that failed.
@@ -8,6 +8,7 @@ mod apt;
 mod cases;
 mod catalogue;
 mod cross;
+mod dist;
 mod figures;
 mod fuzz;
 mod guest;
@@ -91,6 +92,8 @@ enum Chore {
     Lab,
     /// Build the release and a Debian package with man pages, completions and units, in target/dist
     Package,
+    /// Make the files of a release in target/dist/VERSION, and try them: static commands, packages, a container's image
+    Dist,
     /// Run a shell script under the real md driver, in a User Mode Linux guest
     Kernel(KernelArguments),
 }
@@ -164,6 +167,9 @@ fn forget_who_runs_this() {
     }
 }
 
+/// The time that `cargo xtask dist` has beyond that of other builds, as it builds for two machines.
+const DIST_MINUTES: u64 = 60;
+
 fn main() -> ExitCode {
     forget_who_runs_this();
     let result = match Cli::parse().chore {
@@ -182,6 +188,7 @@ fn main() -> ExitCode {
         Chore::Cases => cases(),
         Chore::Lab => lab(),
         Chore::Package => package(),
+        Chore::Dist => steps::run(Layer::Long(DIST_MINUTES), &["setup".into(), "dist".into()]),
         Chore::Kernel(arguments) => kernel(&arguments),
     };
     match result {
@@ -208,7 +215,7 @@ fn package() -> Result<ExitCode> {
     if !build_release()? {
         return Ok(ExitCode::FAILURE);
     }
-    let package = package::make()?;
+    let package = package::make_of_release()?;
     println!("{}, its binary of {:.1} MB", package.path.display(), package.binary_bytes as f64 / 1e6);
     Ok(ExitCode::SUCCESS)
 }

@@ -80,10 +80,14 @@ mod blocking;
 mod create;
 mod cursor;
 mod error;
+#[cfg(feature = "command")]
+mod layers;
 mod machine;
 mod made_files;
+mod maps;
 mod names;
 mod options;
+mod overlay;
 mod pieces;
 mod place;
 mod whole_disks;

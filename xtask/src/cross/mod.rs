@@ -1,11 +1,12 @@
-//! Other processors and systems: tests of the pure crates on an emulated aarch64, the command there, and what only
-//! compiles.
+//! Other processors and systems: tests of the pure crates on an emulated aarch64, the command there, static commands, and
+//! what only compiles.
 //!
 //! Nothing is installed here, and without the source of the standard library the steps are skipped. Each target has a row
 //! in docs/systems.md, which a test below compares.
 
 mod command;
 mod instructions;
+pub(crate) mod musl;
 mod toolchain;
 
 use std::path::{Path, PathBuf};
@@ -46,7 +47,7 @@ const COMPILED: [&str; 5] = [
 const PURE: [&str; 6] = ["-p", "mdspace-parity", "-p", "mdspace-format", "-p", "mdspace-engine"];
 
 const LINKER: &str = "aarch64-linux-gnu-gcc";
-const EMULATOR: &str = "qemu-aarch64-static";
+pub(crate) const EMULATOR: &str = "qemu-aarch64-static";
 
 /// Programs that build for the emulated processor and run what was built.
 pub(crate) const NEEDS: &[&str] = &[LINKER, EMULATOR, C_LIBRARY];
@@ -153,6 +154,8 @@ mod tests {
             rows[0].to_owned()
         };
         assert!(row(EMULATED).contains("| emulated"), "{EMULATED}");
+        let [native, other] = musl::MACHINES.map(|machine| row(machine.target));
+        assert!(native.contains("| run: ") && other.contains("| emulated: "), "{native}\n{other}");
         for target in COMPILED {
             assert!(row(target).contains("| compiled"), "{target}");
         }

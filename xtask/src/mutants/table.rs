@@ -109,6 +109,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         broken: "the short way of a small write forgets what the old data adds to parity",
         by: Seed(130),
     },
+    Mutant {
+        name: "data-left-out-of-parity",
+        broken: "the short way of a small write reconstructs parity from the new data alone",
+        by: Seed(0),
+    },
     Mutant { name: "resync-skips", broken: "a resync leaves the first chunk out", by: Seed(6) },
     Mutant {
         name: "spare-called-current",

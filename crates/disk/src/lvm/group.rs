@@ -1,6 +1,7 @@
 //! A volume group: its physical and logical volumes.
 
 use super::text::{Section, Value, parse};
+use std::collections::BTreeSet;
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -40,6 +41,8 @@ pub struct LogicalVolume {
     pub bytes: u64,
     /// Its segments, ascending and without gaps; `Err` is the type of the first segment that is no stripe.
     pub segments: Result<Vec<Segment>, String>,
+    /// Whether a write to it changes nothing else: it is no origin of a snapshot, and LVM allows writes.
+    pub is_writable: bool,
 }
 
 /// A range of a logical volume, striped over one or more physical volumes.
@@ -77,9 +80,13 @@ impl Group {
         let none = Section::default();
         let physical: Option<Vec<_>> = sections(group, "physical_volumes", &none).map(physical_volume).collect();
         let physical = physical.ok_or("its metadata have a physical volume without id or pe_start")?;
+        let origins: Vec<&str> = sections(group, "logical_volumes", &none).flat_map(origins).collect();
         let logical = sections(group, "logical_volumes", &none)
-            .filter(|(_, volume)| is_visible(volume))
-            .map(|(name, volume)| logical_volume(name, volume, extent, &physical))
+            .filter(|(_, volume)| has_flag(volume, "VISIBLE"))
+            .map(|(name, volume)| {
+                let is_writable = has_flag(volume, "WRITE") && !origins.contains(&name);
+                logical_volume(name, volume, extent, &physical, is_writable)
+            })
             .collect::<Option<Vec<_>>>()
             .ok_or("its metadata have a logical volume with segments that make no sense")?;
         Ok(Self { name: name.to_owned(), sequence: group.number("seqno").unwrap_or(0), physical, logical })
@@ -100,12 +107,24 @@ fn physical_volume((key, volume): (&str, &Section)) -> Option<PhysicalPlace> {
     Some(PhysicalPlace { key: key.to_owned(), id, data_at })
 }
 
-fn is_visible(volume: &Section) -> bool {
+fn has_flag(volume: &Section, name: &str) -> bool {
     let status = volume.list("status").unwrap_or_default();
-    status.iter().any(|flag| matches!(flag, Value::Text(flag) if flag == "VISIBLE"))
+    status.iter().any(|flag| matches!(flag, Value::Text(flag) if flag == name))
 }
 
-fn logical_volume(name: &str, volume: &Section, extent: u64, physical: &[PhysicalPlace]) -> Option<LogicalVolume> {
+/// The volumes that this one is a snapshot of.
+fn origins<'a>((_, volume): (&'a str, &'a Section)) -> impl Iterator<Item = &'a str> {
+    let of = |segment: &'a Section| ["origin", "external_origin"].into_iter().filter_map(|key| segment.text(key));
+    volume.sections().flat_map(move |(_, segment)| of(segment))
+}
+
+fn logical_volume(
+    name: &str,
+    volume: &Section,
+    extent: u64,
+    physical: &[PhysicalPlace],
+    is_writable: bool,
+) -> Option<LogicalVolume> {
     let mut bytes = 0_u64;
     let mut segments = Ok(Vec::new());
     let count = usize::try_from(volume.number("segment_count")?).ok()?.min(COUNT_MAX);
@@ -124,7 +143,7 @@ fn logical_volume(name: &str, volume: &Section, extent: u64, physical: &[Physica
             Err(_) => {}
         }
     }
-    Some(LogicalVolume { name: name.to_owned(), bytes, segments })
+    Some(LogicalVolume { name: name.to_owned(), bytes, segments, is_writable })
 }
 
 fn striped(section: &Section, at: u64, bytes: u64, extent: u64, physical: &[PhysicalPlace]) -> Option<Segment> {
@@ -146,6 +165,25 @@ fn stripe(pair: &[Value; 2], extent: u64, physical: &[PhysicalPlace]) -> Option<
 }
 
 impl LogicalVolume {
+    fn stripes(&self) -> impl Iterator<Item = (&Segment, &Stripe)> {
+        let segments = self.segments.iter().flatten();
+        segments.flat_map(|segment| segment.stripes.iter().map(move |stripe| (segment, stripe)))
+    }
+
+    /// The indices of the physical volumes that it lies on, each once.
+    pub fn used(&self) -> impl Iterator<Item = usize> {
+        self.stripes().map(|(_, stripe)| stripe.physical).collect::<BTreeSet<_>>().into_iter()
+    }
+
+    /// Where its last byte on a physical volume ends.
+    pub fn reach(&self, physical: usize) -> u64 {
+        let own = self.stripes().filter(|(_, stripe)| stripe.physical == physical);
+        let end = |(segment, stripe): (&Segment, &Stripe)| {
+            stripe.at.saturating_add(segment.bytes.div_ceil(segment.stripes.len() as u64))
+        };
+        own.map(end).max().unwrap_or(0)
+    }
+
     /// Where byte `at` is: the physical volume's index, the position there, and how many bytes follow in one piece.
     /// `None`: past the end, or in a segment that is no stripe.
     pub fn locate(&self, at: u64) -> Option<(usize, u64, u64)> {

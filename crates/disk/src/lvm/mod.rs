@@ -36,7 +36,25 @@ pub struct PhysicalVolume {
     /// Its id: 32 letters and digits.
     pub id: String,
     /// The volume group, or why it is unknown.
-    pub group: Result<Group, String>,
+    pub group: Result<Group, NoGroup>,
+}
+
+/// Why the volume group of a physical volume is unknown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoGroup {
+    /// It has no place for metadata: another physical volume of the group has them.
+    Elsewhere,
+    /// Its metadata cannot be used.
+    Damaged(String),
+}
+
+impl std::fmt::Display for NoGroup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Elsewhere => f.write_str("it has no metadata: another physical volume of the group has them"),
+            Self::Damaged(reason) => f.write_str(reason),
+        }
+    }
 }
 
 /// Reads the physical volume on `disk`. `None`: there is no label.
@@ -47,14 +65,14 @@ pub async fn read<S: Source + ?Sized>(disk: &S) -> Option<PhysicalVolume> {
     let id: [u8; 32] = array(header, 0);
     let id = String::from_utf8_lossy(&id).into_owned();
     let areas = metadata_areas(header);
-    let mut group = Err("it has no metadata: another physical volume of the group has them".to_owned());
+    let mut group = Err(NoGroup::Elsewhere);
     for (at, bytes) in areas {
         match text_of(disk, at, bytes).await.and_then(|text| Group::decode(&text)) {
             Ok(found) => {
                 group = Ok(found);
                 break;
             }
-            Err(reason) => group = Err(reason),
+            Err(reason) => group = Err(NoGroup::Damaged(reason)),
         }
     }
     Some(PhysicalVolume { id, group })

@@ -26,6 +26,9 @@ pub struct AssembleOptions {
     pub force: bool,
     /// Never write to any member.
     pub read_only: bool,
+    /// Start with fewer members than the array needs: what those hold is read, and everything else is an error. In
+    /// doubt nothing is reconstructed. Only with `read_only`.
+    pub partial: bool,
     /// Read what the members' bad-block logs say must not be read, after a fault that is gone, such as a bad
     /// cable. The data may be old. Only with `read_only`, as a write would treat the places as sound.
     pub ignore_bad_blocks: bool,
@@ -62,6 +65,7 @@ impl Default for AssembleOptions {
         Self {
             force: false,
             read_only: false,
+            partial: false,
             ignore_bad_blocks: false,
             raid0_layout: None,
             bitmap: BitmapPolicy::default(),

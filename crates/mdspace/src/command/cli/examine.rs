@@ -59,6 +59,7 @@ struct ArrayFound {
 /// Runs `mdspace examine`.
 pub(crate) fn run(arguments: &ExamineArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let machine = Machine::start(kernel, Arena::Small)?;
+    let machine = machine.with_maps(arguments.maps.read()?).over(arguments.overlay.directory())?;
     let report = machine.run(examine(&machine, arguments))?;
     if arguments.scan {
         print(&array_lines(&report.members))?;
@@ -94,7 +95,7 @@ async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Repo
                 continue;
             }
         };
-        match look(machine, &candidate).await {
+        match look(machine, &candidate.name, &candidate.member).await {
             // Other files of a directory are not an error: the user did not name them.
             Err(refusal) if is_no_member(&refusal) && is_in_a_directory(&arguments.members.members, &path) => {}
             Err(refusal) => {
@@ -146,6 +147,7 @@ async fn try_array(machine: &Machine, uuid: String, candidates: Vec<Candidate<An
 async fn paths(machine: &Machine, arguments: &ExamineArguments) -> Result<Vec<PathBuf>, Failure> {
     if arguments.members.choice().is_none() {
         let paths = expand_with_directories(&arguments.members.members)?;
+        machine.maps.check_used(&paths)?;
         return match paths.is_empty() {
             false => Ok(paths),
             true => Err(Failure::refused("the directory has no file and no block device")
@@ -167,9 +169,9 @@ fn is_no_member(refusal: &Refusal) -> bool {
     refusal.field.as_deref() == Some("superblock.magic")
 }
 
-async fn look(machine: &Machine, candidate: &Candidate<AnyMember>) -> Result<Examination, Refusal> {
+/// The metadata of a member.
+pub(super) async fn look(machine: &Machine, name: &str, member: &AnyMember) -> Result<Examination, Refusal> {
     use engine::Member;
-    let Candidate { name, member } = candidate;
     let found = find_superblock(name, member, &machine.pool).await?;
     Ok(Examination::of(name, member.limits().bytes, &found).with_logs(member, &found, &machine.pool).await)
 }

@@ -28,7 +28,7 @@ struct Planned {
 
 /// Runs `mdspace update`.
 pub(crate) fn run(arguments: &UpdateArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    let machine = Machine::start(kernel, Arena::Small)?;
+    let machine = Machine::start(kernel, Arena::Small)?.over(arguments.overlay.directory())?;
     machine.run(async {
         let paths = expand(&arguments.members)?;
         let set_uuid = match arguments.uuid {

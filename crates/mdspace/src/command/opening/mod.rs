@@ -3,8 +3,10 @@
 pub(crate) mod arguments;
 pub(crate) mod assembly;
 pub(crate) mod bitmap_file;
+pub(crate) mod by_hand;
 pub(crate) mod doubt;
 pub(crate) mod mdadm_conf;
 pub(crate) mod members;
 pub(crate) mod ownership;
 pub(crate) mod sockets;
+pub(crate) mod target;

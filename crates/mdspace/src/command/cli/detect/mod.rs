@@ -13,18 +13,19 @@ use crate::command::cli::arguments::DetectArguments;
 use crate::command::opening::members::expand_with_directories;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json};
-use crate::machine::{Arena, Machine};
+use crate::layers::{Physical, members_in};
+use crate::machine::{Arena, Machine, Purpose};
 use crate::names::name_of;
 use crate::place::{DiskFile, resolve};
 use crate::whole_disks;
-pub(super) use arrays::ArraySource;
-use arrays::{ArrayFound, Assembled};
+use arrays::{ArrayFound, Assembled, Offered};
 use disk::{Section, Source};
+use engine::Candidate;
 use layer::Layer;
 use parity::Kernel;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use volumes::{Physical, VolumeGroup};
+use volumes::VolumeGroup;
 
 /// The findings. Their fields are a stable interface (docs/json.md).
 #[derive(Serialize)]
@@ -79,10 +80,14 @@ struct Unusable {
     reason: String,
 }
 
+/// The deepest nesting of arrays that is looked into.
+const DEPTH_MAX: usize = 4;
+
 /// Runs `mdspace detect`.
 pub(crate) fn run(arguments: &DetectArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let paths = expand_with_directories(&arguments.disks)?;
-    let machine = Machine::start(kernel, Arena::Medium)?;
+    let machine = Machine::start(kernel, Arena::Medium)?.with_maps(arguments.maps.read()?);
+    machine.maps.check_used(&paths)?;
     let report = machine.run(detect(&machine, &paths));
     if arguments.json {
         print_json(&report)?
@@ -95,7 +100,7 @@ pub(crate) fn run(arguments: &DetectArguments, kernel: Option<&'static Kernel>) 
 async fn detect(machine: &Machine, paths: &[PathBuf]) -> Report {
     let (mut disks, mut unusable, mut members, mut physical) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for path in paths {
-        match look(path, &mut members, &mut physical).await {
+        match look(machine, path, &mut members, &mut physical).await {
             Ok(disk) => disks.push(disk),
             Err(error) => {
                 let reason = format!("{}: {error}", name_of(path));
@@ -103,14 +108,21 @@ async fn detect(machine: &Machine, paths: &[PathBuf]) -> Report {
             }
         }
     }
+    let outer = members.iter().filter_map(|path| machine.open(path, Purpose::Look).ok());
+    let mut offered: Vec<Offered> = outer.map(|candidate| Offered { candidate, inside_of: None }).collect();
     let mut arrays = Vec::new();
-    for Assembled { found, array } in arrays::assemble(machine, &members).await {
-        if let Some(array) = array
-            && found.holds("lvm")
-        {
-            physical.extend(Physical::of_array(&found, array).await);
+    // Arrays of files and devices first, then the arrays inside of them.
+    for _ in 0..DEPTH_MAX {
+        for Assembled { found, bytes } in arrays::assemble(machine, std::mem::take(&mut offered)).await {
+            if let Some(bytes) = bytes {
+                physical.extend(Physical::of(found.uuid.clone(), bytes.clone()).await.and_then(Result::ok));
+                offered.extend(members_in(&found.uuid, &bytes).await.into_iter().map(|member| Offered {
+                    candidate: Candidate { name: member.name, member: member.bytes.member() },
+                    inside_of: Some((found.uuid.clone(), member.bytes)),
+                }));
+            }
+            arrays.push(found);
         }
-        arrays.push(found);
     }
     let mut volume_groups = volumes::groups(&physical).await;
     next::add(&mut arrays, &mut volume_groups);
@@ -118,7 +130,12 @@ async fn detect(machine: &Machine, paths: &[PathBuf]) -> Report {
 }
 
 /// Looks at one disk; adds the members of arrays and the physical volumes on it.
-async fn look(path: &Path, members: &mut Vec<PathBuf>, physical: &mut Vec<Physical>) -> std::io::Result<DiskFound> {
+async fn look(
+    machine: &Machine,
+    path: &Path,
+    members: &mut Vec<PathBuf>,
+    physical: &mut Vec<Physical>,
+) -> std::io::Result<DiskFound> {
     let (file, part) = resolve(path)?;
     let file = DiskFile::open(&file)?;
     let io::Part { at, bytes } = part.unwrap_or(io::Part { at: 0, bytes: u64::MAX });
@@ -130,7 +147,7 @@ async fn look(path: &Path, members: &mut Vec<PathBuf>, physical: &mut Vec<Physic
         if content.kind == "md" {
             members.push(path.to_owned());
         }
-        physical.extend(Physical::of_disk(path, &content).await);
+        physical.extend(volumes::on_disk(machine, path, &content).await);
         return Ok(DiskFound { name, bytes, table: None, partitions: Vec::new(), content: Some(content) });
     };
     let mut partitions = Vec::new();
@@ -141,7 +158,7 @@ async fn look(path: &Path, members: &mut Vec<PathBuf>, physical: &mut Vec<Physic
         if content.kind == "md" {
             members.push(place.clone());
         }
-        physical.extend(Physical::of_disk(&place, &content).await);
+        physical.extend(volumes::on_disk(machine, &place, &content).await);
         partitions.push(PartitionFound {
             name: name_of(&place),
             number: partition.number,

@@ -72,6 +72,9 @@ fn of_array(array: &ArrayFound) -> String {
         text += &format!(", {}, {state}", Size(bytes));
     }
     text.push('\n');
+    if !array.inside_of.is_empty() {
+        text += &format!("  inside of {}\n", array.inside_of.join(", "));
+    }
     let rows: Vec<Vec<String>> = array.members.iter().map(member).collect();
     text += &columns(&rows);
     for slot in &array.missing {
