@@ -306,7 +306,7 @@ CASES = [
     Case(
         "partial_parity",
         "RAID-5 with a PPL, dirty, and a member is lost",
-        [Attempt(REFUSED, never=["accept that with --force"])],
+        [Attempt(WARNED, says=["was replayed in memory"])],
     ),
     # Linux calls an array with a journal clean while the journal holds data that the members lack: so it takes --force.
     Case(

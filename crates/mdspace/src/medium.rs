@@ -22,12 +22,11 @@ pub(crate) enum Medium {
 impl Medium {
     /// Opens the member at `path`, or only `data` of it.
     pub(crate) fn open(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<Self, OpenError> {
-        let (file, part) = place::resolve(path).map_err(|source| OpenError::System {
+        let (file, part) = place::resolve_within(path, data).map_err(|source| OpenError::System {
             path: path.to_owned(),
             action: "find the partition",
             source,
         })?;
-        let part = place::part_of(part, data);
         let failed = |source| OpenError::System { path: path.to_owned(), action: "use it", source };
         if let Some(remote) = remote(&file, part, purpose).map_err(failed)? {
             return Ok(Self::Remote(remote));

@@ -17,6 +17,7 @@ mod learning;
 mod live_growth;
 mod no_space;
 mod observe;
+mod partial_parity;
 mod reads;
 mod recovery;
 mod replace;
