@@ -104,11 +104,10 @@ cuts() {
 
 # ---------------------------------------------------------------- reshapes
 
-# position: how far the reshape has come, or `none` once it has ended
-paused() { # paused AT: md waits there
-    local done
-    read -r done _ <$md/sync_completed
-    [ "$done" != none ] && [ "$done" -ge "$1" ]
+paused() { # paused AT: md has come so far, in sectors, and waits there
+    local line
+    line=$(</proc/mdstat)
+    [[ $line =~ reshape\ =.*\(([0-9]+)/ ]] && [ $((BASH_REMATCH[1] * 2)) -ge "$1" ]
 }
 
 # reads_all MISSING: what is read of the members as they are, without that one, is the model.
@@ -138,6 +137,8 @@ reshape() {
     stop_md
     assemble "${members[@]:0:all}"
     [ "$spares" = 0 ] || mdadm --quiet /dev/md0 --add "${members[@]:all}"
+    # Before an array gets fewer members, it is made as small as it will be.
+    [ -z "$shrunk" ] || mdadm --grow --quiet /dev/md0 --array-size=$(($(</sys/block/md0/size) / 2 * (all - 2) / (all - 1)))
     take_model
     echo 512 >$md/sync_max
     mdadm --grow --quiet /dev/md0 "$@" >notes 2>&1 || fail "$(<notes)"
@@ -154,8 +155,9 @@ reshape() {
     finished
     cmp -n "$array_bytes" model /dev/md0 || fail "md has lost it"
     stop_md
+    echo "$scene: $reshapes"
 }
-reshapes=0
+reshapes=0 shrunk=
 logs() {
     cuts 3
     cuts 4
@@ -168,7 +170,8 @@ shapes() {
     reshape 1 1 --raid-devices=4 --level=10 --chunk=64 -- --raid-devices=5
     reshape 0 1 --raid-devices=4 --level=10 --chunk=64 -- --chunk=32
     reshape 1 1 --raid-devices=4 --level=5 --chunk=64 -- --level=6 --raid-devices=5
-    reshape 0 1 --raid-devices=5 --level=5 --chunk=64 -- --raid-devices=4
+    shrunk=1
+    reshape 0 1 --raid-devices=5 --level=5 --chunk=64 --size=4096 -- --raid-devices=4
 }
 for part in "${@:2}"; do $part; done
 

@@ -126,7 +126,10 @@ pub(crate) fn resolve(path: &Path) -> Result<(PathBuf, Option<io::Part>)> {
 pub(crate) fn resolve_within(path: &Path, data: Option<io::Part>) -> Result<(PathBuf, Option<io::Part>)> {
     let (file, part) = resolve(path)?;
     let part = match (part, data) {
-        (Some(part), Some(data)) => Some(io::Part { at: part.at.saturating_add(data.at), ..data }),
+        (Some(part), Some(data)) => Some(io::Part {
+            at: part.at.saturating_add(data.at),
+            bytes: data.bytes.min(part.bytes.saturating_sub(data.at)),
+        }),
         (part, data) => data.or(part),
     };
     Ok((file, part))

@@ -18,6 +18,7 @@ use crate::catalogue::{cargo, run_tests_by};
 use crate::root;
 use crate::steps::{Log, Verdict};
 
+pub(crate) use command::run as use_command;
 pub(crate) use toolchain::fetch;
 
 /// The target whose tests run, in emulation.
@@ -63,7 +64,7 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
     log.run(counted(&compiler).args(["-p", "mdspace-parity", "--example", "arithmetic"]))?;
     let gains = instructions::count(log, &built("examples/arithmetic"))?;
     log.run(emulated(&compiler, "build").args(["-p", "mdspace"]))?;
-    let command = command::run(log)?;
+    let command = command::run(log, &built("mdspace"))?;
     Ok(Verdict::Passed(format!("{passed} tests on {EMULATED}; {command}; {gains}")))
 }
 

@@ -82,7 +82,7 @@ pub struct Status {
     pub left_out: Vec<LeftOut>,
     /// Stale members that `--force` took since the array was started.
     pub forced: Vec<Forced>,
-    /// What `--force` accepted when the array was started: what may be lost or wrong.
+    /// What may be lost or wrong: what `--force` accepted, a log that was replayed, a reshape under way.
     pub warnings: Vec<String>,
     /// The reshape in whose middle the array is read.
     pub reshape: Option<ReshapeExamined>,

@@ -21,6 +21,7 @@ mod partial_parity;
 mod reads;
 mod recovery;
 mod replace;
+mod reshape;
 mod rot;
 mod scrub;
 mod stripes;

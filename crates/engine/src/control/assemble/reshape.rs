@@ -38,6 +38,7 @@ impl<M: Member + Clone, C: Clock> Control<M, C> {
         let Some(reshape) = freshest.reshape else {
             return Self::assemble_found(offered, bitmap, options, pool, clock).await;
         };
+        let reshape = Reshape { backwards: reshape.backwards && !mutant!("reshape-direction-ignored"), ..reshape };
         check_alone(&name, &freshest)?;
         let side = async |side| {
             let members = on_side(&offered, &reshape, side)?;

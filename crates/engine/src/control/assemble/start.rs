@@ -23,15 +23,19 @@ use crate::device::{Device, DeviceState};
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::intent::IntentBitmap;
 use crate::metadata::bitmap::load::{LoadContext, load, load_file};
+use crate::metadata::bitmap::lockless;
 use crate::metadata::record::Record;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Candidate, Member};
 use format::geometry::Geometry;
 use format::superblock::Resync;
-use format::units::Slot;
+use format::units::{Sectors, Slot};
 use std::ops::Range;
 use std::rc::Rc;
+
+/// Why parity is doubted although the superblock calls the array clean.
+const UNBUILT: &str = "its lockless bitmap has parts that are not clean, where parity may not have been built yet";
 
 impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::assemble`].
@@ -70,7 +74,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     ) -> Result<Rc<Self>, Refusal> {
         let mut election = elect(&offered)?;
         let context = DeviceContext::new(pool.clone());
-        let freshest = offered[election.freshest].found.superblock.clone();
+        let mut freshest = offered[election.freshest].found.superblock.clone();
         let freshest_name = offered[election.freshest].name.clone();
         check_supported(&freshest_name, &freshest, journal_of(&offered), &options)?;
         let rescue = rescue(&offered, &mut election, &freshest, options.force);
@@ -85,12 +89,17 @@ impl<M: Member, C: Clock> Control<M, C> {
             let spares: Vec<&str> = spares.iter().map(|spare| &*spare.name).collect();
             return Err(too_few(&geometry, &missing, &left_out, &spares, &rescue));
         }
+        let is_built = !options.read_only || lockless::all_clean(&freshest, &slots, &pool).await;
+        if !is_built {
+            freshest.resync = Resync::From(Sectors(0));
+        }
         let mut warnings = Warnings::of(&geometry, &rescue, &missing, &options);
         let log = match rescue.taken.is_empty() {
             true => logs::replay(&geometry, &freshest, &slots, &options, &pool).await,
             false => PartialParity::Untouched, // the log of a stale member is stale, too
         };
         let (resync, agreed) = agreement(&geometry, &freshest, &rescue, &log, &mut warnings, &options)
+            .map_err(|refusal| if is_built { refusal } else { refusal.because(UNBUILT) })
             .map_err(|refusal| refusal.because(&missing_text(&geometry, &missing, &left_out)))?;
         let circumstances = LoadContext {
             freshest: &freshest,

@@ -1,11 +1,38 @@
-/* For static programs by musl: where an address's unwind information is.
+/* For static programs: what musl lacks.
  *
- * GCC's unwinder (libgcc_eh.a of GCC 12 and later) asks glibc by _dl_find_object. musl has no such function, but it has
- * dl_iterate_phdr, by which this one answers. Without an answer a panic could not unwind.
+ * - GCC's unwinder (libgcc_eh.a of GCC 12 and later) asks glibc's _dl_find_object where an address's unwind information
+ *   is. musl has dl_iterate_phdr, by which this one answers. Without an answer a panic could not unwind.
+ * - musl's memcmp compares byte by byte, at 2.4 GB/s; a scrub of parity spends most of its time there. This one compares
+ *   32 bytes at a time.
  *
  * Facts: glibc's manual, "Dynamic Linker Introspection"; ld's manual, --eh-frame-hdr. */
 #include <link.h>
 #include <stddef.h>
+#include <stdint.h>
+
+static uint64_t word(const unsigned char *at) {
+    uint64_t word;
+    __builtin_memcpy(&word, at, sizeof word);
+    return word;
+}
+
+int memcmp(const void *left, const void *right, size_t bytes) {
+    const unsigned char *a = left, *b = right;
+    for (; bytes >= 32; a += 32, b += 32, bytes -= 32) {
+        if ((word(a) ^ word(b)) | (word(a + 8) ^ word(b + 8)) | (word(a + 16) ^ word(b + 16)) |
+            (word(a + 24) ^ word(b + 24)))
+            break;
+    }
+    for (; bytes; a++, b++, bytes--) {
+        if (*a != *b)
+            return *a - *b;
+    }
+    return 0;
+}
+
+int bcmp(const void *left, const void *right, size_t bytes) {
+    return memcmp(left, right, bytes);
+}
 
 /* glibc's `struct dl_find_object` on x86-64 and aarch64. */
 struct found {
