@@ -18,7 +18,9 @@ use anyhow::{Result, bail, ensure};
 use crate::guest::{Guest, Outcome};
 use crate::kernels::Kernel;
 use crate::steps::{Log, Stage, Step, Verdict};
-use crate::{cases, cross, dist, figures, fuzz, lab, matrix, mutants, package, release, root, rot, setup, sim, tidy};
+use crate::{
+    cases, cross, dist, figures, fuzz, lab, matrix, mutants, package, release, root, rot, setup, sim, systems, tidy,
+};
 
 pub(crate) const fn step(
     name: &'static str,
@@ -149,6 +151,12 @@ pub(crate) const STEPS: &[Step] = &[
         "arrays that start only by --force hold the driver's data, and then start under it without force",
         &["linux.uml", "mdadm", "modprobe", "nbdsh", "python3"],
         forced,
+    )),
+    beside(step(
+        "unfinished",
+        "what the real driver left unfinished is read as the driver reads it",
+        GUEST,
+        unfinished,
     )),
     beside(step(
         "bad-blocks",
@@ -349,11 +357,15 @@ fn superblocks(log: &mut Log) -> Result<Verdict> {
     build(log)?;
     let guest = Guest::default().limit(Duration::from_secs(600));
     run_guest(log, &guest, "superblocks.sh", &[example("change_superblocks").as_os_str()])?;
-    Ok(Verdict::Passed(log.last_line()?))
+    let changed = log.last_line()?;
+    let (place, mdspace) = (Scratch::create("superblocks")?, root().join(MDSPACE));
+    systems::record_a_block(log, &mdspace, &place.path)?;
+    systems::goes_to_an_older_kernel(log, &mdspace, &place.path)?;
+    Ok(Verdict::Passed(format!("{changed}; without the record of its logical block: {}", log.last_line()?)))
 }
 
 /// Runs a script of tests/kernel in `guest`; its output goes to the log.
-fn run_guest(log: &mut Log, guest: &Guest, script: &str, arguments: &[&OsStr]) -> Result<()> {
+pub(crate) fn run_guest(log: &mut Log, guest: &Guest, script: &str, arguments: &[&OsStr]) -> Result<()> {
     let output = guest.run(&root().join("tests/kernel").join(script), arguments)?.success()?;
     log.write(&output)
 }
@@ -405,9 +417,9 @@ pub(crate) fn build(log: &mut Log) -> Result<()> {
 
 /// The command of the release profile, as [`build_released`] leaves it. In User Mode Linux it starts in a third of the
 /// time of the dev profile's, and guests mostly start this command.
-const RELEASED: &str = "target/release/mdspace";
+pub(crate) const RELEASED: &str = "target/release/mdspace";
 
-fn build_released(log: &mut Log) -> Result<()> {
+pub(crate) fn build_released(log: &mut Log) -> Result<()> {
     log.run(&mut cargo(&["build", "--locked", "--release"]))
 }
 
@@ -551,6 +563,13 @@ fn forced(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(log.last_line()?))
 }
 
+fn unfinished(log: &mut Log) -> Result<Verdict> {
+    build_released(log)?;
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
+    run_guest(log, &guest, "unfinished.sh", &[root().join(RELEASED).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
 fn bad_blocks(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
     let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
@@ -627,7 +646,7 @@ fn interrupted(log: &mut Log) -> Result<Verdict> {
 }
 
 /// Kills during requests in tests/killed.py, and its arrays with their members.
-const KILLS: &str = "20";
+const KILLS: &str = "28";
 const KILLED_ARRAYS: [(&str, usize); 4] = [("raid5", 3), ("raid6", 4), ("raid10", 4), ("checked", 4)];
 
 fn killed(log: &mut Log) -> Result<Verdict> {

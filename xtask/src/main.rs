@@ -26,6 +26,7 @@ mod rot;
 mod setup;
 mod sim;
 mod steps;
+mod systems;
 mod tidy;
 
 use std::os::unix::process::CommandExt as _;
@@ -132,6 +133,9 @@ struct KernelArguments {
     /// Run Debian 13's kernel, which `cargo xtask test setup` fetches, instead of the distribution's
     #[arg(short, long)]
     newer: bool,
+    /// Run this system in emulation, which `cargo xtask long newest pages` fetches; it sees only the workspace
+    #[arg(long, conflicts_with = "newer")]
+    system: Option<systems::System>,
     /// Image to attach as a disk; can be repeated
     #[arg(short, long = "disk", value_name = "IMAGE")]
     disks: Vec<PathBuf>,
@@ -237,7 +241,11 @@ fn lab() -> Result<ExitCode> {
 
 fn kernel(arguments: &KernelArguments) -> Result<ExitCode> {
     let guest = Guest::default().memory(&arguments.memory).limit(Duration::from_secs(arguments.timeout));
-    let guest = guest.kernel(if arguments.newer { Kernel::Newer } else { Kernel::Distribution });
+    let guest = guest.kernel(match arguments.system {
+        Some(system) => Kernel::System(system),
+        None if arguments.newer => Kernel::Newer,
+        None => Kernel::Distribution,
+    });
     let guest = arguments.disks.iter().fold(guest, |guest, image| guest.disk(image));
     Ok(match guest.run(&arguments.script, &arguments.arguments)? {
         Outcome::Finished { status, output } => {

@@ -11,9 +11,12 @@ use crate::names::name_of;
 use crate::names::path_of;
 use crate::overlay::{self, Layer, OverlayDirectory};
 use crate::place;
+use engine::inspect::find_superblock;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use futures_util::future::join3;
-use io::{AnyMember, Backend, Choice, Executor, FileMember, Lock, OpenError, OpenFile, OpenOptions, RealClock};
+use io::{
+    AnyMember, Backend, Choice, Executor, FileMember, Lock, OpenError, OpenFile, OpenOptions, Overlay, RealClock,
+};
 use parity::Kernel;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -122,6 +125,8 @@ pub(crate) struct Consent {
     pub(crate) raid0_layout: Option<u32>,
     /// As [`AssembleOptions::ignore_bad_blocks`].
     pub(crate) ignore_bad_blocks: bool,
+    /// As [`AssembleOptions::partial`].
+    pub(crate) partial: bool,
 }
 
 impl Machine {
@@ -183,16 +188,21 @@ impl Machine {
 
     /// Opens a member, for callers that examine the error.
     pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
-        self.candidate(path, open_place(path, purpose, self.overlay.as_deref())?)
+        self.candidate(path, None, open_place(path, purpose, self.overlay.as_deref())?)
     }
 
-    /// The member at `path`, with what its map says and the writes of its overlay.
-    fn candidate(&self, path: &Path, opened: Opened) -> Result<Candidate<AnyMember>, OpenError> {
+    /// The member at `path`, or a range of it, with what its map says and the writes of its overlay.
+    fn candidate(
+        &self,
+        path: &Path,
+        data: Option<io::Part>,
+        opened: Opened,
+    ) -> Result<Candidate<AnyMember>, OpenError> {
         let Opened { file, layer } = opened;
-        let under = self.maps.apply(path, None, file.into_member().into())?;
+        let below = self.maps.apply(path, data, file.into_member().into())?;
         let member = match layer {
-            None => under,
-            Some(layer) => layer.over(under).into(),
+            None => below,
+            Some(layer) => layer.over(below).into(),
         };
         Ok(Candidate { name: name_of(path), member })
     }
@@ -215,15 +225,14 @@ impl Machine {
         let limit = timeout.unwrap_or_default().max(OPEN_TIMEOUT);
         let opened = self.blocking.run(&self.clock, limit, open).await;
         let opened = opened.map_err(|refusal| refusal.of(name))?;
-        Ok(opened.and_then(|opened| self.candidate(path, opened)))
+        Ok(opened.and_then(|opened| self.candidate(path, None, opened)))
     }
 
     /// Opens a part of a member, or of the part of a file that the member is, as part of an array that is only read.
     #[cfg(feature = "command")]
     pub(crate) fn open_data(&self, path: &Path, data: io::Part) -> Result<Candidate<AnyMember>, Refusal> {
-        let opened = open_part(path, Some(data), Purpose::Read).map_err(|error| not_opened(&error))?;
-        let member = self.maps.apply(path, Some(data), opened.into_member());
-        Ok(Candidate { name: name_of(path), member: member.map_err(|error| not_opened(&error))? })
+        let opened = open_part(path, Some(data), Purpose::Read).map(|file| Opened { file, layer: None });
+        opened.and_then(|opened| self.candidate(path, Some(data), opened)).map_err(|error| not_opened(&error))
     }
 
     /// Opens all members.
@@ -252,17 +261,37 @@ impl Machine {
         bitmap: BitmapPolicy,
     ) -> Result<Array, Refusal> {
         let read_only = purpose != Purpose::Write;
-        let Consent { force, raid0_layout, ignore_bad_blocks } = consent;
+        let offer = if read_only { self.over_logs(offer).await } else { offer };
+        let Consent { force, raid0_layout, ignore_bad_blocks, partial } = consent;
         let options = AssembleOptions {
             force,
             raid0_layout,
             ignore_bad_blocks,
+            partial,
             read_only,
+            replay: read_only,
             bitmap,
             kernel: self.kernel,
             ..Default::default()
         };
-        Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await
+        match read_only {
+            true => Array::assemble_to_read(offer, options, self.pool.clone(), self.clock.clone()).await,
+            false => Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await,
+        }
+    }
+
+    /// Puts memory over the members of an array that has a log of md's. Assembly replays the log into it.
+    async fn over_logs(&self, offer: Offer<AnyMember>) -> Offer<AnyMember> {
+        let mut has_log = false;
+        for Candidate { name, member } in &offer.members {
+            let found = find_superblock(name, member, &self.pool).await;
+            has_log |= found.is_ok_and(|found| found.superblock.ppl.is_some() || found.superblock.journal);
+        }
+        if !has_log {
+            return offer;
+        }
+        let over = |Candidate { name, member }| Candidate { name, member: Overlay::in_memory(member).into() };
+        Offer { members: offer.members.into_iter().map(over).collect(), ..offer }
     }
 
     /// Checks whether assembly for writing would succeed. It writes nothing and takes no lock.
@@ -297,45 +326,32 @@ impl Machine {
 }
 
 /// A member that is open and locked, but not bound to an executor yet.
-pub(crate) struct Opened {
+struct Opened {
     file: OpenFile,
     layer: Option<Layer>,
 }
 
-impl Opened {
-    /// Binds it to the current thread's executor.
-    pub(crate) fn into_member(self) -> AnyMember {
-        let under = self.file.into_member().into();
-        match self.layer {
-            None => under,
-            Some(layer) => layer.over(under).into(),
-        }
-    }
-}
-
 /// Opens a member. With an overlay it is only read, and the overlay's files are opened for `purpose`.
 fn open_place(path: &Path, purpose: Purpose, overlay: Option<&OverlayDirectory>) -> Result<Opened, OpenError> {
-    let Some(overlay) = overlay else { return open_source(path, purpose) };
+    let Some(overlay) = overlay else { return Ok(Opened { file: open_file(path, purpose)?, layer: None }) };
     let below = if purpose == Purpose::Look { Purpose::Look } else { Purpose::Read };
-    let opened = open_source(path, below)?;
-    Ok(Opened { layer: overlay.layer(path, purpose)?, ..opened })
+    let file = open_file(path, below)?;
+    Ok(Opened { file, layer: overlay.layer(path, purpose)? })
 }
 
 /// Opens the file or device of a member, which may be a part of it.
-pub(crate) fn open_source(path: &Path, purpose: Purpose) -> Result<Opened, OpenError> {
+pub(crate) fn open_file(path: &Path, purpose: Purpose) -> Result<OpenFile, OpenError> {
     open_part(path, None, purpose)
 }
 
-/// As [`open_source`], only `data` of it.
-fn open_part(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<Opened, OpenError> {
-    let (file, part) = place::resolve(path).map_err(|source| OpenError::System {
+/// As [`open_file`], only `data` of it.
+fn open_part(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<OpenFile, OpenError> {
+    let (file, part) = place::resolve_within(path, data).map_err(|source| OpenError::System {
         path: path.to_owned(),
         action: "find the partition",
         source,
     })?;
-    let part = place::part_of(part, data);
-    let file = OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })?;
-    Ok(Opened { file, layer: None })
+    OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })
 }
 
 fn options_for(purpose: Purpose) -> OpenOptions {

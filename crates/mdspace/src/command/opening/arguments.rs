@@ -81,6 +81,10 @@ pub(crate) struct AssembleArguments {
     #[arg(long)]
     pub(crate) force: bool,
 
+    /// Start with fewer members than the array needs, for reading: what those hold is read, everything else is an error
+    #[arg(long, conflicts_with = "geometry")]
+    pub(crate) partial: bool,
+
     /// How a RAID-0 of unequal members was striped, if its superblocks do not say
     #[arg(long, value_name = "LAYOUT")]
     pub(crate) raid0_layout: Option<Raid0Layout>,
@@ -191,7 +195,7 @@ impl AssembleArguments {
     /// What the user consents to.
     pub(crate) fn consent(&self) -> Consent {
         let raid0_layout = self.raid0_layout.map(Raid0Layout::number);
-        Consent { force: self.force, raid0_layout, ignore_bad_blocks: self.ignore_bad_blocks }
+        Consent { force: self.force, raid0_layout, ignore_bad_blocks: self.ignore_bad_blocks, partial: self.partial }
     }
 
     /// `members` and `bitmap`, with defaults for everything else.
@@ -204,6 +208,7 @@ impl AssembleArguments {
             scan: false,
             config: None,
             force: false,
+            partial: false,
             raid0_layout: None,
             ignore_bad_blocks: false,
             maps: MapArguments::default(),

@@ -22,6 +22,7 @@ use arrays::{ArrayFound, Assembled, Offered};
 use disk::{Section, Source};
 use engine::Candidate;
 use layer::Layer;
+pub(super) use next::{find, word};
 use parity::Kernel;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
