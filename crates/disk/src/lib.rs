@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+pub mod container;
 pub mod content;
 pub mod lvm;
 mod source;
