@@ -321,7 +321,10 @@ CASES = [
     Case(
         "became_spares",
         "RAID-6: a hasty `--add` turned three members into spares",
-        [Attempt(REFUSED, says=["spare"], never=["give more of its members"])],
+        [
+            Attempt(REFUSED, says=["spare"], never=["give more of its members"]),
+            Attempt(RIGHT, ["--geometry", "level=6,chunk=64K,offset=1M"]),
+        ],
     ),
     Case(
         "truncated",
@@ -345,7 +348,11 @@ CASES = [
         "A superblock with some bytes changed",
         [Attempt(REFUSED, says=["m1.img"]), Attempt(RIGHT, without=["m1.img"])],
     ),
-    Case("unequal_offsets", "Data offsets that differ from member to member", [Attempt(RIGHT)]),
+    Case(
+        "unequal_offsets",
+        "Data offsets that differ from member to member",
+        [Attempt(RIGHT), Attempt(RIGHT, ["--geometry", "level=5,chunk=64K,offset=2M:3M:4M"])],
+    ),
     Case("nested", "RAID-0 of two RAID-1", [], nested_in_two_steps),
     Case(
         "whole_disks",
@@ -359,8 +366,22 @@ CASES = [
     ),
     # Not supported yet: refused, with the reason.
     Case("reshape_cut_off", "RAID-5 stopped while it grew from three members to four", [Attempt(REFUSED, says=["reshape"])]),
-    Case("superblocks_zeroed", "A mainboard's firmware zeroed each superblock", [Attempt(REFUSED)]),
-    Case("no_superblocks", "An array without superblocks (`mdadm --build`)", [Attempt(REFUSED)]),
+    Case(
+        "superblocks_zeroed",
+        "A mainboard's firmware zeroed each superblock",
+        [Attempt(REFUSED), Attempt(RIGHT, ["--geometry", "level=6,chunk=128K,offset=1M"])],
+    ),
+    # The superblocks are valid, and nothing on the members says that they are not those of the data.
+    Case(
+        "created_over",
+        "`mdadm --create` by accident: another chunk, order and data offset",
+        [Attempt(RIGHT, ["--geometry", "level=5,chunk=64K,offset=3M"])],
+    ),
+    Case(
+        "no_superblocks",
+        "An array without superblocks (`mdadm --build`)",
+        [Attempt(REFUSED), Attempt(RIGHT, ["--geometry", "level=0,chunk=64K,offset=0"])],
+    ),
 ]
 
 

@@ -176,6 +176,18 @@ impl Machine {
         Ok(opened.map(|file| Candidate { name, member: file.into_member().into() }))
     }
 
+    /// Opens a part of a member, or of the part of a file that the member is, as part of an array that is only read.
+    #[cfg(feature = "command")]
+    pub(crate) fn open_data(
+        &self,
+        path: &Path,
+        data: io::Part,
+        purpose: Purpose,
+    ) -> Result<Candidate<AnyMember>, Refusal> {
+        let file = open_part(path, Some(data), purpose).map_err(|error| not_opened(&error))?;
+        Ok(Candidate { name: name_of(path), member: file.into_member().into() })
+    }
+
     /// Opens all members.
     pub(crate) fn open_all(&self, paths: &[PathBuf], purpose: Purpose) -> Result<Vec<Candidate<AnyMember>>, Refusal> {
         paths.iter().map(|path| self.open(path, purpose)).collect()
@@ -242,11 +254,20 @@ impl Machine {
 
 /// Opens the file or device of a member, which may be a part of it.
 fn open_file(path: &Path, purpose: Purpose) -> Result<OpenFile, OpenError> {
+    open_part(path, None, purpose)
+}
+
+/// As [`open_file`], only `data` of it.
+fn open_part(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<OpenFile, OpenError> {
     let (file, part) = place::resolve(path).map_err(|source| OpenError::System {
         path: path.to_owned(),
         action: "find the partition",
         source,
     })?;
+    let part = match (part, data) {
+        (Some(part), Some(data)) => Some(io::Part { at: part.at.saturating_add(data.at), ..data }),
+        (part, data) => data.or(part),
+    };
     OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })
 }
 

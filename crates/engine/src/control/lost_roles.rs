@@ -11,8 +11,8 @@ use format::units::Slot;
 
 /// The advice where members lost their roles.
 pub(crate) const ADVICE: &str = "where the other members are enough, leave such members out; otherwise add and recover nothing, as \
-    their data may be intact: on copies of all members, `mdspace create --assume-clean --force` with the same shape and order \
-    makes the superblocks anew (docs/rescue.md)";
+    their data may be intact: `mdspace read --geometry` reads them by the shape and order that you state, and \
+    `mdspace create --assume-clean --force` makes the superblocks anew, on copies (docs/rescue.md)";
 
 /// Refuses members that call themselves spares while `best`, at the same event count, calls them active.
 ///

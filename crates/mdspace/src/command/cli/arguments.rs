@@ -12,6 +12,7 @@ use crate::command::opening::arguments::{AssembleArguments, MemberArguments};
 use crate::command::opening::members::ArrayUuid;
 use crate::command::server::arguments::ServeArguments;
 use crate::command::server::nbd_address::parse_loopback;
+use crate::command::text::geometry::GeometryText;
 use crate::command::text::level::{parse_layout, parse_level};
 use crate::command::text::size::Size;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
@@ -176,8 +177,8 @@ Defaults: chunk 512K; layout left-symmetric for RAID-5 and 6, n2 for RAID-10; me
 or an internal one if the array uses more than 100G of each member, where a resync takes hours.")]
 pub(crate) struct CreateArguments {
     /// RAID level: linear, 0, 1, 4, 5, 6 or 10
-    #[arg(long, short, value_parser = parse_level)]
-    pub(crate) level: Level,
+    #[arg(long, short, value_parser = parse_level, required_unless_present = "geometry")]
+    pub(crate) level: Option<Level>,
 
     /// Bytes in a chunk: a power of two, 4K or more (RAID-0: any multiple of 4K)
     #[arg(long, short, value_name = "SIZE")]
@@ -219,6 +220,13 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_name = "SIZE")]
     pub(crate) bitmap_chunk: Option<Size>,
 
+    /// The shape of an array whose superblocks are lost: level, layout, chunk, offset, size and order in one text, as
+    /// for `read`, which tries it without writing. With --assume-clean
+    #[arg(long, value_name = "TEXT", requires = "assume_clean", conflicts_with_all = [
+        "level", "chunk", "layout", "size", "data_offset", "spare", "integrity",
+    ])]
+    pub(crate) geometry: Option<GeometryText>,
+
     /// Assume that copies and parity agree already; they are not computed
     #[arg(long)]
     pub(crate) assume_clean: bool,
@@ -232,7 +240,7 @@ pub(crate) struct CreateArguments {
     pub(crate) force: bool,
 
     /// The members in the order of their slots; the word `missing` leaves a slot empty
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required_unless_present = "geometry")]
     pub(crate) members: Vec<OsString>,
 
     #[command(flatten)]
@@ -242,7 +250,15 @@ pub(crate) struct CreateArguments {
 impl CreateArguments {
     /// The code of the layout, if the user chose one.
     pub(crate) fn layout_code(&self) -> Result<Option<u32>, String> {
-        self.layout.as_deref().map(|name| parse_layout(self.level, name)).transpose()
+        match &self.geometry {
+            Some(geometry) => Ok(geometry.layout),
+            None => self.layout.as_deref().map(|name| parse_layout(self.level(), name)).transpose(),
+        }
+    }
+
+    /// The level.
+    pub(crate) fn level(&self) -> Level {
+        self.geometry.as_ref().map(|geometry| geometry.level).or(self.level).expect("one of them is required")
     }
 }
 

@@ -5,8 +5,10 @@
 use crate::command::cli::arguments::{Bitmap, CreateArguments, Metadata};
 use crate::command::opening::assembly::resync;
 use crate::command::opening::bitmap_file::BitmapFile;
+use crate::command::opening::by_hand;
 use crate::command::opening::members::expand;
 use crate::command::text::failure::Failure;
+use crate::command::text::geometry::GeometryText;
 use crate::command::text::level::level_name;
 use crate::command::text::output::{print, print_json, tell};
 use crate::command::text::progress::Progress;
@@ -36,7 +38,7 @@ pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) 
     if arguments.bitmap.is_none() && status.bitmap.is_some() {
         tell!("note: members this large get an internal bitmap, as in mdadm; --bitmap none turns it off");
     }
-    warn_of_small_chunk(arguments.level, status.chunk_bytes);
+    warn_of_small_chunk(arguments.level(), status.chunk_bytes);
     if arguments.told.json { print_json(&status) } else { print(&summary(arguments, &status, &slots)) }
 }
 
@@ -133,7 +135,7 @@ impl Watcher for Reporter {
 
 fn bitmap_file(arguments: &CreateArguments) -> Result<Option<BitmapFile>, Failure> {
     let Some(Bitmap::File(path)) = &arguments.bitmap else { return Ok(None) };
-    if !arguments.level.is_redundant() {
+    if !arguments.level().is_redundant() {
         return Err(Failure::refused("--bitmap: a level without redundancy has no bitmap"));
     }
     let file = BitmapFile { path: path.clone(), chunk_bytes: arguments.bitmap_chunk.map(|size| size.0) };
@@ -143,7 +145,7 @@ fn bitmap_file(arguments: &CreateArguments) -> Result<Option<BitmapFile>, Failur
 
 /// The recipe for `arguments`.
 fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
-    let level = arguments.level;
+    let level = arguments.level();
     if let (Level::Linear | Level::Raid0, Some(spare)) = (level, arguments.spare.first()) {
         let reason =
             format!("--spare {}: at a level without redundancy a spare cannot replace a member", name_of(spare));
@@ -160,6 +162,11 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
         }
     };
     let default = default_recipe(level)?;
+    let by_hand = arguments.geometry.as_ref();
+    let data_offset = match by_hand {
+        Some(geometry) => Some(common_offset(geometry)?),
+        None => arguments.data_offset.map(|offset| offset.0),
+    };
     Ok(Recipe {
         version: match arguments.metadata {
             Metadata::V1_0 => Version::V1_0,
@@ -167,9 +174,13 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
             Metadata::V1_2 => Version::V1_2,
         },
         layout: layout.unwrap_or(default.layout),
-        chunk_bytes: chunk_bytes(level, arguments.chunk)?.unwrap_or(default.chunk_bytes),
+        chunk_bytes: match by_hand {
+            Some(geometry) => geometry.chunk_bytes,
+            None => chunk_bytes(level, arguments.chunk)?.unwrap_or(default.chunk_bytes),
+        },
         name: arguments.name.clone().unwrap_or_default(),
-        data_offset_bytes: arguments.data_offset.map(|offset| offset.0),
+        data_offset_bytes: data_offset,
+        component_bytes: by_hand.and_then(|geometry| geometry.size),
         bitmap,
         contents: if arguments.assume_clean { Contents::Consistent } else { Contents::Unknown },
         integrity: arguments.integrity,
@@ -177,6 +188,16 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
         logical_block_bytes: logical_block_bytes(arguments.logical_block_size)?,
         ..default
     })
+}
+
+/// Where data begins on every member.
+fn common_offset(geometry: &GeometryText) -> Result<u64, Failure> {
+    let first = geometry.offset(0);
+    match geometry.offsets.iter().all(|offset| *offset == first) {
+        true => Ok(first),
+        false => Err(Failure::refused("--geometry: offset: superblocks are written for one position on all members")
+            .advise("copy the data: `mdspace read --geometry` takes a position for each slot")),
+    }
 }
 
 /// The logical block size for the superblock, as Linux 6.19 records it; 0 for none.
@@ -201,6 +222,9 @@ fn chunk_bytes(level: Level, asked: Option<Size>) -> Result<Option<u64>, Failure
 
 /// The members by slot, `None` for the word `missing`.
 fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
+    if let Some(geometry) = &arguments.geometry {
+        return by_hand::slots(geometry, &arguments.members);
+    }
     let mut slots: Vec<Option<PathBuf>> = Vec::new();
     for word in &arguments.members {
         if word == "missing" {
@@ -238,7 +262,7 @@ fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf
     };
     format!(
         "{} of {} members, {}{chunk}{layout}, uuid {uuid}\nnext: mdspace serve {}{bitmap}\n",
-        level_name(arguments.level),
+        level_name(arguments.level()),
         status.raid_disks,
         Size(status.array_bytes),
         members.join(" "),

@@ -17,7 +17,7 @@ use std::pin::pin;
 
 /// Runs `mdspace scrub`.
 pub(crate) fn run(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    match arguments.members.is_empty() {
+    match arguments.members.is_empty() && arguments.geometry.is_none() {
         true => online(arguments),
         false => offline(arguments, kernel),
     }
@@ -27,11 +27,13 @@ pub(crate) fn run(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -
 fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let machine = Machine::start(kernel, Arena::Large)?;
     let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid, name: None };
-    let assemble = AssembleArguments::of(&members, arguments.bitmap.clone());
+    let assemble = AssembleArguments::of(&members, arguments.bitmap.clone()).by_hand(arguments.geometry.clone());
     machine.run(async {
         let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
-        let paths = machine.find(&members).await?.own;
-        let asked = if arguments.resume { Some(SavedScrub::resumed(&machine, &paths).await?) } else { None };
+        let asked = match arguments.resume {
+            true => Some(SavedScrub::resumed(&machine, &machine.find(&members).await?.own).await?),
+            false => None,
+        };
         let action = asked.as_ref().map_or(action_of(arguments), |report: &ScrubReport| report.action);
         // A check writes nothing, so it opens its members for reading only.
         let purpose = if action == ScrubAction::Check { Purpose::Read } else { Purpose::Write };

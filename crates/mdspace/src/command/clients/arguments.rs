@@ -4,6 +4,7 @@ use crate::command::clients::choice::Wanted;
 use crate::command::clients::interval::{parse_seconds, parse_timeout};
 use crate::command::opening::members::ArrayUuid;
 use crate::command::text::failure::Failure;
+use crate::command::text::geometry::GeometryText;
 use crate::command::text::size::Size;
 use crate::names::name_of;
 use clap::{Args, ValueEnum};
@@ -423,6 +424,10 @@ pub(crate) struct ScrubArguments {
     /// The file that holds the array's write-intent bitmap, if it is kept in one
     #[arg(long, value_name = "FILE", requires = "members")]
     pub(crate) bitmap: Option<PathBuf>,
+
+    /// How the array was put together, where superblocks are lost or wrong, as for `read`. It is only checked
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["array", "uuid", "bitmap", "repair", "resume"])]
+    pub(crate) geometry: Option<GeometryText>,
 
     /// Rewrite blocks that are known to be wrong; with =parity also undecidable ones, as md does
     #[arg(long, value_enum, value_name = "parity", num_args = 0..=1, require_equals = true, default_missing_value = "decided")]

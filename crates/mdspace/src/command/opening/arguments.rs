@@ -3,6 +3,7 @@
 use crate::command::opening::mdadm_conf::Config;
 use crate::command::opening::members::{ArrayChoice, ArrayUuid};
 use crate::command::text::failure::Failure;
+use crate::command::text::geometry::GeometryText;
 use crate::machine::Consent;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
@@ -37,7 +38,7 @@ impl MemberArguments {
 pub(crate) struct AssembleArguments {
     /// The members, in any order: image files, block devices, whole disks, a part of one (disk.img:2,
     /// disk.img@OFFSET+LENGTH), quoted globs, and with --uuid or --name directories
-    #[arg(value_name = "MEMBER", required_unless_present = "scan")]
+    #[arg(value_name = "MEMBER", required_unless_present_any = ["scan", "geometry"])]
     members: Vec<OsString>,
 
     /// Take only members of the array with this UUID, and skip everything else
@@ -72,6 +73,14 @@ pub(crate) struct AssembleArguments {
     /// Also read blocks that the members' bad-block logs list; they may hold old data. Only for reading
     #[arg(long)]
     pub(crate) ignore_bad_blocks: bool,
+
+    /// For reading: how the array was put together, where superblocks are lost or wrong, such as
+    /// level=5,layout=ls,chunk=64K,offset=1M,order=a.img,missing,c.img. Without order=, the MEMBERs are in the order of
+    /// their slots, and the word `missing` is a slot without one
+    #[arg(long, value_name = "TEXT", conflicts_with_all = [
+        "scan", "uuid", "name", "force", "raid0_layout", "bitmap", "ignore_bad_blocks",
+    ])]
+    geometry: Option<GeometryText>,
 }
 
 /// The two ways to stripe a RAID-0 of unequal members.
@@ -132,6 +141,17 @@ impl AssembleArguments {
             raid0_layout: None,
             ignore_bad_blocks: false,
             bitmap,
+            geometry: None,
         }
+    }
+
+    /// The same, with a geometry.
+    pub(crate) fn by_hand(self, geometry: Option<GeometryText>) -> Self {
+        Self { geometry, ..self }
+    }
+
+    /// The geometry, and the words of the command line for members, if the array is put together by hand.
+    pub(crate) fn geometry(&self) -> Option<(&GeometryText, &[OsString])> {
+        Some((self.geometry.as_ref()?, &self.members))
     }
 }

@@ -4,6 +4,7 @@
 //! it stale.
 
 use crate::command::opening::arguments::{AssembleArguments, MemberArguments};
+use crate::command::opening::by_hand;
 use crate::command::opening::members::{ArrayChoice, ArrayUuid, expand, expand_with_directories};
 use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;
@@ -190,6 +191,15 @@ impl Machine {
         purpose: Purpose,
         policy: BitmapPolicy,
     ) -> Result<Array, Failure> {
+        if let Some((geometry, words)) = arguments.geometry() {
+            if purpose == Purpose::Write {
+                return Err(Failure::refused("--geometry: only for reading").advise(
+                    "use it with `mdspace read`, `mdspace scrub`, or `mdspace serve --read-only`; \
+                     `mdspace create --assume-clean --geometry` writes superblocks",
+                ));
+            }
+            return by_hand::assemble(self, geometry, words).await;
+        }
         let (members, _) = arguments.resolve()?;
         let found = self.find(&members).await?;
         self.assemble_found(arguments, &found, purpose, policy).await

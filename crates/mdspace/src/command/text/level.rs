@@ -38,6 +38,25 @@ pub(crate) fn parse_layout(level: Level, text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("{} has no layout `{text}`; {}", level_name(level), layouts_of(level)))
 }
 
+/// mdadm's word for a layout, which [`parse_layout`] takes; `None` where the level has only one, and for RAID-10's
+/// layouts that have no word.
+pub(crate) fn layout_word(level: Level, layout: u32) -> Option<String> {
+    const RAID5: [&str; 6] = ["la", "ra", "ls", "rs", "parity-first", "parity-last"];
+    const RAID6: [&str; 8] =
+        ["la-6", "ra-6", "ls-6", "rs-6", "parity-first-6", "ddf-zero-restart", "ddf-N-restart", "ddf-N-continue"];
+    let words: Vec<String> = match level {
+        Level::Linear | Level::Raid1 | Level::Raid4 => Vec::new(),
+        Level::Raid0 => ["original", "alternate"].map(str::to_owned).into(),
+        Level::Raid5 => RAID5.map(str::to_owned).into(),
+        Level::Raid6 => RAID5.iter().chain(&RAID6).map(|word| (*word).to_owned()).collect(),
+        Level::Raid10 => {
+            let copies = (layout & 0xff).max(layout >> 8 & 0xff);
+            ["n", "f", "o"].map(|letter| format!("{letter}{copies}")).into()
+        }
+    };
+    words.into_iter().find(|word| geometry::parse_layout(level, word) == Some(layout))
+}
+
 /// The layouts of `level`, as advice.
 fn layouts_of(level: Level) -> &'static str {
     match level {

@@ -3,6 +3,7 @@
 //! It knows no member, no server and no command.
 
 pub(crate) mod failure;
+pub(crate) mod geometry;
 pub(crate) mod level;
 pub(crate) mod output;
 pub(crate) mod progress;

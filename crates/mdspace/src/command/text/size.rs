@@ -57,6 +57,12 @@ fn fraction_bytes(fraction: &str, shift: u32) -> Result<u128, String> {
     Ok(numerator / denominator)
 }
 
+/// The size as a word that reads as exactly this size, with the largest unit that divides it: `1536K`.
+pub(crate) fn exact(bytes: u64) -> String {
+    let units = UNITS.iter().rev().find(|(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift));
+    units.map_or_else(|| bytes.to_string(), |(unit, shift)| format!("{}{unit}", bytes >> shift))
+}
+
 impl fmt::Display for Size {
     /// Up to one decimal, `1.5 GiB`; plain bytes below 1 KiB.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
