@@ -4,9 +4,8 @@
 //! disks, configurations and this disk's own identity. All numbers are big-endian. Checksums are checked.
 
 use super::{Container, DiskId, Kind, Place, SLOTS_MAX, VOLUMES_MAX, Volume};
-use crate::bytes::{array, text};
+use crate::bytes::{array, crc32, text};
 use crate::source::{Source, read_up_to};
-use crc_fast::{CrcAlgorithm, checksum};
 use format::geometry::Level;
 
 const SECTOR_BYTES: u64 = 512;
@@ -35,14 +34,16 @@ fn be64(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(array(bytes, at))
 }
 
-/// Whether a record has this signature, and its checksum: CRC-32 of the whole with ones in the checksum's place.
+/// Whether a record has this signature, and its checksum: CRC-32 of the whole with ones in the checksum's place. mdadm
+/// and controllers start with zero and do not invert; newer versions of mdadm do as others do.
 fn is_valid(record: &[u8], signature: u32) -> bool {
     if be32(record, 0) != signature || record.len() < SECTOR_BYTES as usize {
         return false;
     }
     let mut summed = record.to_vec();
     summed[4..8].fill(0xff);
-    checksum(CrcAlgorithm::Crc32IsoHdlc, &summed) as u32 == be32(record, 4)
+    let sum = be32(record, 4);
+    crc32(0, &summed) == sum || !crc32(u32::MAX, &summed) == sum
 }
 
 /// A header, and its first sector.
@@ -62,10 +63,10 @@ pub(super) async fn read<S: Source + ?Sized>(disk: &S) -> Result<Option<Containe
         return Err("the anchor of its DDF metadata has a wrong checksum".to_owned());
     }
     let header = newest(disk, &anchor).await.ok_or("both headers of its DDF metadata are damaged")?;
-    let physical = header.section(disk, 72, PHYSICAL).await.ok_or("its DDF metadata have no list of disks")?;
-    let virtual_disks = header.section(disk, 80, VIRTUAL).await.ok_or("its DDF metadata have no list of volumes")?;
-    let own = header.section(disk, 96, OWN).await.map(|own| DiskId::Number(be32(&own, 32)));
-    let configurations = header.raw(disk, 88).await.ok_or("its DDF metadata have no configurations")?;
+    let physical = header.section(disk, 200, PHYSICAL).await.ok_or("its DDF metadata have no list of disks")?;
+    let virtual_disks = header.section(disk, 208, VIRTUAL).await.ok_or("its DDF metadata have no list of volumes")?;
+    let own = header.section(disk, 224, OWN).await.map(|own| DiskId::Number(be32(&own, 32)));
+    let configurations = header.raw(disk, 216).await.ok_or("its DDF metadata have no configurations")?;
     let record = usize::from(be16(&header.bytes, 134)).max(1) * SECTOR_BYTES as usize;
     let elements = usize::from(be16(&header.bytes, 136));
     let volumes = configurations
@@ -100,7 +101,7 @@ async fn newest<S: Source + ?Sized>(disk: &S, anchor: &[u8]) -> Option<Header> {
 impl Header {
     /// The section whose position and length are at `at` of the header.
     async fn raw<S: Source + ?Sized>(&self, disk: &S, at: usize) -> Option<Vec<u8>> {
-        let (first, length) = (be32(&self.bytes, 120 + at), be32(&self.bytes, 124 + at));
+        let (first, length) = (be32(&self.bytes, at), be32(&self.bytes, at + 4));
         let bytes = u64::from(length) * SECTOR_BYTES;
         if first == u32::MAX || bytes == 0 || bytes > SECTION_BYTES_MAX {
             return None;
@@ -161,7 +162,8 @@ fn volume(record: &[u8], elements: usize, physical: &[u8], virtual_disks: &[u8])
     const INCONSISTENT: u8 = 0x10;
     const INITIALIZED: u8 = 2;
     if entry[STATE] & MORPHING != 0 {
-        refusal = refusal.or_else(|| Some("it is being changed to another shape (DDF's state \"morphing\")".to_owned()));
+        refusal =
+            refusal.or_else(|| Some("it is being changed to another shape (DDF's state \"morphing\")".to_owned()));
     }
     let chunk_bytes = match level.has_chunks() {
         true => SECTOR_BYTES.checked_shl(record[66].into()).filter(|bytes| *bytes <= 1 << 30)?,

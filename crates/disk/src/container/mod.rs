@@ -152,10 +152,23 @@ impl Volume {
             let older = std::mem::replace(self, other.clone());
             return self.complete(&older);
         }
-        if other.slots.len() == self.slots.len() && (other.level, other.layout) == (self.level, self.layout) {
-            for (own, other) in self.slots.iter_mut().zip(&other.slots) {
-                *own = own.take().or_else(|| other.clone());
-            }
+        if other.sequence < self.sequence {
+            return;
+        }
+        let shape = |volume: &Self| {
+            let Self { level, layout, chunk_bytes, component_bytes, bytes, slots, .. } = volume;
+            (*level, *layout, *chunk_bytes, *component_bytes, *bytes, slots.len())
+        };
+        let is_elsewhere = |(own, other): (&Option<Place>, &Option<Place>)| match (own, other) {
+            (Some(own), Some(other)) => own.disk != other.disk || own.at != other.at,
+            _ => false,
+        };
+        if shape(self) != shape(other) || self.slots.iter().zip(&other.slots).any(is_elsewhere) {
+            self.refusal = Some("its disks contradict each other, and none is newer".to_owned());
+            return;
+        }
+        for (own, other) in self.slots.iter_mut().zip(&other.slots) {
+            *own = own.take().or_else(|| other.clone());
         }
     }
 }

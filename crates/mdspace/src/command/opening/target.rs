@@ -74,9 +74,18 @@ impl Machine {
         purpose: Purpose,
         policy: BitmapPolicy,
     ) -> Result<Target, Failure> {
+        if let Some(target) = self.open_container(arguments, inner, purpose).await? {
+            return Ok(target);
+        }
         let Some(inner) = inner else {
             return Ok(Target::whole(self.assemble(arguments, purpose, policy).await?));
         };
+        if arguments.geometry().is_some() {
+            let array = self.assemble(arguments, purpose, policy).await?;
+            let devices = vec![(array.status().uuid, Bytes::of(&array))];
+            let volume = self.look_into(inner, devices, arguments.consent()).await?;
+            return Ok(Target { arrays: vec![array], volume, inner: Some(inner.to_owned()) });
+        }
         let (members, _) = arguments.resolve()?;
         let (found, plain) = match members.choice() {
             Some(_) => (vec![self.find(&members).await?], Vec::new()),
@@ -92,6 +101,16 @@ impl Machine {
         }
         let volume = self.look_for(inner, &arrays, &plain, arguments.consent()).await.map_err(|r| refused(inner, r))?;
         Ok(Target { arrays, volume, inner: Some(inner.to_owned()) })
+    }
+
+    /// What `inner` names inside of `devices`, each with its owner.
+    pub(crate) async fn look_into(
+        &self,
+        inner: &str,
+        devices: Vec<(String, Bytes)>,
+        consent: Consent,
+    ) -> Result<Bytes, Failure> {
+        Layers::of(self, devices, consent).await.find(inner).map_err(|reason| refused(inner, reason))
     }
 
     async fn look_for(
