@@ -105,7 +105,7 @@ pub(crate) const STEPS: &[Step] = &[
         RESCUE,
         rescue,
     )),
-    beside(step("layers", "volumes of firmware RAID hold the real drivers' bytes", LAYERS, layers)),
+    beside(step("layers", "volumes of firmware RAID and of LVM hold the real drivers' bytes", LAYERS, layers)),
     beside(step("fuse", "file systems on a loop device over the array as a file, also without root", FUSE, fuse)),
     beside(step(
         "unprivileged",
@@ -461,7 +461,7 @@ fn rescue(log: &mut Log) -> Result<Verdict> {
 fn layers(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
     let place = Scratch::create("layers")?;
-    for script in ["containers.sh"] {
+    for script in ["containers.sh", "lvm.sh"] {
         let guest = Guest::default().memory("768M").limit(Duration::from_secs(600));
         run_guest(log, &guest, script, &[place.path.as_os_str()])?;
     }

@@ -81,6 +81,8 @@ mod create;
 mod cursor;
 mod error;
 #[cfg(feature = "command")]
+mod in_memory;
+#[cfg(feature = "command")]
 mod layers;
 mod machine;
 mod made_files;

@@ -1,15 +1,17 @@
 //! LVM's physical volumes: the label, and the volume group that its metadata describes.
 //!
 //! The metadata is text in a ring on each physical volume. Its checksum is checked. Only the newest text is read, never
-//! older ones. Logical volumes of linear and striped segments can be
-//! read ([`LogicalVolume::locate`]).
+//! older ones. Volumes of linear and striped segments are found on physical volumes ([`LogicalVolume::locate`]); thin
+//! volumes and those of RAID name others ([`Content`]), whose metadata [`thin`] and [`raid`] decode.
 //!
 //! Facts: LVM2's `lib/format_text/layout.h`, `lib/label/label.h`, `lib/misc/crc.c`.
 
 mod group;
+pub mod raid;
 mod text;
+pub mod thin;
 
-pub use group::{Group, LogicalVolume, PhysicalPlace, Segment, Stripe};
+pub use group::{Content, Group, LogicalVolume, PhysicalPlace, Segment, Stripe};
 
 use crate::bytes::{array, crc32, le32, le64};
 use crate::source::{Source, read_up_to};

@@ -110,7 +110,11 @@ impl Machine {
         devices: Vec<(String, Bytes)>,
         consent: Consent,
     ) -> Result<Bytes, Failure> {
-        Layers::of(self, devices, consent).await.find(inner).map_err(|reason| refused(inner, reason))
+        Layers::of(self, devices, consent)
+            .await
+            .find(self, inner, consent.force)
+            .await
+            .map_err(|reason| refused(inner, reason))
     }
 
     async fn look_for(
@@ -125,7 +129,7 @@ impl Machine {
             let Candidate { name, member } = self.open(path, Purpose::Look).map_err(|refusal| refusal.to_string())?;
             devices.push((name, Bytes::Plain(member, self.pool.clone())));
         }
-        Layers::of(self, devices, consent).await.find(inner)
+        Layers::of(self, devices, consent).await.find(self, inner, consent.force).await
     }
 
     /// The arrays among several that `inner` lies on.

@@ -133,7 +133,7 @@ async fn detect(machine: &Machine, paths: &[PathBuf]) -> Report {
             arrays.push(found);
         }
     }
-    let mut volume_groups = volumes::groups(&physical).await;
+    let mut volume_groups = volumes::groups(machine, &physical).await;
     let mut containers = containers::look(machine, of_containers).await;
     next::add(&mut arrays, &mut volume_groups);
     next::add_of_containers(&mut containers);
