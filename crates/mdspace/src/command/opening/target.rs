@@ -74,14 +74,17 @@ impl Machine {
         purpose: Purpose,
         policy: BitmapPolicy,
     ) -> Result<Target, Failure> {
+        if let Some(target) = self.open_container(arguments, inner, purpose).await? {
+            return Ok(target);
+        }
         let Some(inner) = inner else {
             return Ok(Target::whole(self.assemble(arguments, purpose, policy).await?));
         };
-        let consent = arguments.consent();
         if arguments.geometry().is_some() {
-            let arrays = vec![self.assemble(arguments, purpose, policy).await?];
-            let volume = self.look_for(inner, &arrays, &[], consent).await.map_err(|r| refused(inner, r))?;
-            return Ok(Target { arrays, volume, inner: Some(inner.to_owned()) });
+            let array = self.assemble(arguments, purpose, policy).await?;
+            let devices = vec![(array.status().uuid, Bytes::of(&array))];
+            let volume = self.look_into(inner, devices, arguments.consent()).await?;
+            return Ok(Target { arrays: vec![array], volume, inner: Some(inner.to_owned()) });
         }
         let (members, _) = arguments.resolve()?;
         let (found, plain) = match members.choice() {
@@ -96,8 +99,22 @@ impl Machine {
         for found in &found {
             arrays.push(self.assemble_found(arguments, found, purpose, policy).await?);
         }
-        let volume = self.look_for(inner, &arrays, &plain, consent).await.map_err(|r| refused(inner, r))?;
+        let volume = self.look_for(inner, &arrays, &plain, arguments.consent()).await.map_err(|r| refused(inner, r))?;
         Ok(Target { arrays, volume, inner: Some(inner.to_owned()) })
+    }
+
+    /// What `inner` names inside of `devices`, each with its owner.
+    pub(crate) async fn look_into(
+        &self,
+        inner: &str,
+        devices: Vec<(String, Bytes)>,
+        consent: Consent,
+    ) -> Result<Bytes, Failure> {
+        Layers::of(self, devices, consent)
+            .await
+            .find(self, inner, consent.force)
+            .await
+            .map_err(|reason| refused(inner, reason))
     }
 
     async fn look_for(
@@ -112,7 +129,7 @@ impl Machine {
             let Candidate { name, member } = self.open(path, Purpose::Look).map_err(|refusal| refusal.to_string())?;
             devices.push((name, Bytes::Plain(member, self.pool.clone())));
         }
-        Layers::of(self, devices, consent).await.find(inner)
+        Layers::of(self, devices, consent).await.find(self, inner, consent.force).await
     }
 
     /// The arrays among several that `inner` lies on.
