@@ -295,11 +295,18 @@ CASES = [
     Case("halves_one_apart", "The same, one half one event ahead", [Attempt(RIGHT)], half_stays),
     Case("halves_bitmap", "The same with bitmaps, one half used longer", [Attempt(RIGHT)], half_returns),
     Case("absent_at_start", "RAID-1: a member was absent at a start, the other was used", [Attempt(RIGHT)]),
-    Case("holes", "Images of two members with holes left by ddrescue", [Attempt(DOUBTED, says=["m1.img", "m2.img"])]),
+    Case(
+        "holes",
+        "Images of two members with holes left by ddrescue",
+        [
+            Attempt(DOUBTED, says=["m1.img", "m2.img"]),
+            Attempt(RIGHT, ["--maps"], says=["m1.img: 32768 bytes in 1 place"]),
+        ],
+    ),
     Case(
         "partial_parity",
         "RAID-5 with a PPL, dirty, and a member is lost",
-        [Attempt(REFUSED, never=["accept that with --force"])],
+        [Attempt(WARNED, says=["was replayed in memory"])],
     ),
     # Linux calls an array with a journal clean while the journal holds data that the members lack: so it takes --force.
     Case(
@@ -364,8 +371,11 @@ CASES = [
         ],
         detected,
     ),
-    # Not supported yet: refused, with the reason.
-    Case("reshape_cut_off", "RAID-5 stopped while it grew from three members to four", [Attempt(REFUSED, says=["reshape"])]),
+    Case(
+        "reshape_cut_off",
+        "RAID-5 stopped while it grew from three members to four",
+        [Attempt(WARNED, says=["middle of a reshape"]), *(Attempt(WARNED, without=[f"m{n}.img"]) for n in (0, 2, 3))],
+    ),
     Case(
         "superblocks_zeroed",
         "A mainboard's firmware zeroed each superblock",

@@ -210,7 +210,13 @@ absent_at_start() { # the control for these: one member was absent at a start, t
     tries "plain" $(devices 0 1)
 }
 
-holes() { # images of two members that ddrescue could not read in places
+map_of() { # map_of FILE SECTOR COUNT: ddrescue's map of an image that lacks these sectors
+    local bytes=$(($(stat -c %s "$1") / 512)) end=$(($2 + $3))
+    printf '0 - 1\n0 %d +\n%d %d -\n%d %d +\n' $(($2 * 512)) $(($2 * 512)) $(($3 * 512)) \
+        $((end * 512)) $(((bytes - end) * 512)) >"${1%.img}.map"
+}
+
+holes() { # images of two members that ddrescue could not read in places, with its maps
     blank 3 24
     create --level=5 --raid-devices=3 --chunk=64 $(devices 0 1 2)
     fill
@@ -219,6 +225,8 @@ holes() { # images of two members that ddrescue could not read in places
     detach
     dd if=/dev/zero of=m1.img bs=512 seek=10000 count=64 conv=notrunc status=none
     dd if=/dev/zero of=m2.img bs=512 seek=20000 count=64 conv=notrunc status=none
+    map_of m1.img 10000 64
+    map_of m2.img 20000 64
     saved
     reattach m0 m1 m2
     tries "plain" $(devices 0 1 2)

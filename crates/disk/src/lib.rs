@@ -1,4 +1,5 @@
-//! What is on a disk besides md: partition tables, volume groups of LVM, file systems.
+//! What is on a disk besides md: partition tables, volume groups of LVM, file systems. Also the maps of what a program
+//! could read of a failing one.
 //!
 //! It finds where things are and what they are called, so that members of arrays are found on whole disks, and an
 //! array's content can be named. It knows no file and no executor: bytes come through [`Source`]. It never writes, and
@@ -13,6 +14,7 @@ mod bytes;
 pub mod container;
 pub mod content;
 pub mod lvm;
+pub mod map;
 mod source;
 pub mod table;
 

@@ -3,7 +3,9 @@
 //!
 //! `cargo bench -p mdspace-export --bench measure` prints request rates of the engine alone and through the NBD server,
 //! and their ratios. `... -- count MEASURED LOAD` issues a fixed number of requests, for callgrind: MEASURED is `on` or
-//! `off`, LOAD is `read`, `write`, `stripe` (writes of full stripes) or `degraded` (reads without one member). It measures only; it asserts no figure.
+//! `off`, LOAD is `read`, `write`, `stripe` (writes of full stripes) or `degraded` (reads without one member).
+//! `... -- count MEASURED LOAD LEVEL MEMBERS` does so on another array than RAID-5 of 8. It measures only; it asserts no
+//! figure.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Clock, Pool};
@@ -102,16 +104,20 @@ impl Volume for Whole {
 }
 
 async fn array(pool: &Pool) -> MemoryArray {
+    array_of(pool, Level::Raid5, MEMBERS).await
+}
+
+async fn array_of(pool: &Pool, level: Level, members: usize) -> MemoryArray {
     let newcomer = |index: usize| {
         let member = AnyMember::from(MemoryMember::new(MEMBER_BYTES).expect("memory"));
         Some(Newcomer { candidate: Candidate { name: format!("m{index}"), member }, device_uuid: [index as u8; 16] })
     };
-    let newcomers: Vec<_> = (0..MEMBERS).map(newcomer).collect();
+    let newcomers: Vec<_> = (0..members).map(newcomer).collect();
     let recipe = Recipe {
         chunk_bytes: 64 << 10,
         name: "bench".to_owned(),
         contents: Contents::Consistent,
-        ..Recipe::new(Level::Raid5, [7; 16])
+        ..Recipe::new(level, [7; 16])
     };
     let clock = RealClock::new();
     create(&recipe, &newcomers, &[], pool, &clock, &|_, _| {}).await.expect("it can be made");
@@ -215,7 +221,15 @@ fn report(what: &str, load: Load, rounds: &[[f64; 3]]) {
     println!("{what:7} {load:6} {off:12.0} {on:12.0} {traced:12.0}   {on_off:.3}   {traced_off:.3}");
 }
 
-fn count(measured: &str, load: &str) {
+fn level_of(word: &str) -> Level {
+    match word {
+        "5" => Level::Raid5,
+        "6" => Level::Raid6,
+        other => panic!("{other}: not a level that is counted"),
+    }
+}
+
+fn count(measured: &str, load: &str, level: Level, members: usize) {
     let is_degraded = load == "degraded";
     let load = match load {
         "read" | "degraded" => Load::Read,
@@ -226,7 +240,7 @@ fn count(measured: &str, load: &str) {
     let pool = Pool::new(64 << 20);
     let executor = Executor::new(&Options::new(pool.clone())).expect("an executor");
     executor.block_on(async {
-        let array = array(&pool).await;
+        let array = array_of(&pool, level, members).await;
         if is_degraded {
             array.fail("m3").await.expect("the array can do without one member");
         }
@@ -273,9 +287,14 @@ fn serve(path: &Path, watching: Watching) {
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    if let [command, measured, load] = &words[..] {
+    if let [command, measured, load, shape @ ..] = &words[..] {
         assert_eq!(command, "count");
-        return count(measured, load);
+        let (level, members) = match shape {
+            [] => (Level::Raid5, MEMBERS),
+            [level, members] => (level_of(level), members.parse().expect("a number of members")),
+            _ => panic!("{shape:?}: not a level and a number of members"),
+        };
+        return count(measured, load, level, members);
     }
     let directory = tempfile::tempdir().expect("a temporary directory");
     let paths = ["off", "on", "traced"].map(|name| directory.path().join(name));

@@ -2,15 +2,18 @@
 //! behaviour.
 
 use crate::file::FileMember;
+use crate::foreign::ForeignMember;
 use crate::layer::LayerMember;
 use crate::memory::MemoryMember;
 use crate::overlay::Overlay;
+use crate::rescued::Rescued;
+use crate::stored::StoredOverlay;
 use engine::{Block, Buffer, Limits, Member, MemberError};
 use format::units::MemberByte;
 use std::cell::Ref;
 use std::rc::Rc;
 
-/// A member of any kind in this crate. Clones share it.
+/// A member of any kind. Clones share it.
 #[derive(Debug, Clone)]
 pub enum AnyMember {
     /// A regular file or block device.
@@ -19,6 +22,12 @@ pub enum AnyMember {
     Memory(Rc<MemoryMember>),
     /// Writes in memory over another member.
     Overlay(Rc<Overlay>),
+    /// An image that lacks what its disk could not give.
+    Rescued(Rc<Rescued>),
+    /// Writes in files over another member.
+    Stored(Rc<StoredOverlay>),
+    /// A member of another crate.
+    Foreign(ForeignMember),
     /// Something inside of another array.
     Layer(Rc<LayerMember>),
 }
@@ -41,6 +50,18 @@ impl From<Overlay> for AnyMember {
     }
 }
 
+impl From<Rescued> for AnyMember {
+    fn from(member: Rescued) -> Self {
+        Self::Rescued(Rc::new(member))
+    }
+}
+
+impl From<StoredOverlay> for AnyMember {
+    fn from(member: StoredOverlay) -> Self {
+        Self::Stored(Rc::new(member))
+    }
+}
+
 impl From<LayerMember> for AnyMember {
     fn from(member: LayerMember) -> Self {
         Self::Layer(Rc::new(member))
@@ -54,19 +75,25 @@ macro_rules! delegate {
             AnyMember::File($member) => $call,
             AnyMember::Memory($member) => $call,
             AnyMember::Overlay($member) => $call,
+            AnyMember::Rescued($member) => $call,
+            AnyMember::Stored($member) => $call,
+            AnyMember::Foreign($member) => $call,
             AnyMember::Layer($member) => $call,
         }
     };
 }
 
-/// As `delegate`, for a method that returns a future. An overlay holds a member of this type, so its future is boxed;
-/// those of the other kinds stay as small and quick as they are.
+/// As `delegate`, for a method that returns a future. An overlay and an image hold a member of this type, so their
+/// futures are boxed; those of the other kinds stay as small and quick as they are.
 macro_rules! delegate_future {
     ($self:ident, $member:ident => $call:expr) => {
         match $self {
             AnyMember::File($member) => $call.await,
             AnyMember::Memory($member) => $call.await,
             AnyMember::Overlay($member) => Box::pin($call).await,
+            AnyMember::Rescued($member) => Box::pin($call).await,
+            AnyMember::Stored($member) => Box::pin($call).await,
+            AnyMember::Foreign($member) => $call.await,
             AnyMember::Layer($member) => $call.await,
         }
     };

@@ -162,7 +162,7 @@ pub(crate) struct Core {
     pub(crate) timers: Timers,
     tasks: RefCell<Tasks>,
     ready: RefCell<VecDeque<u32>>,
-    pool: Pool,
+    pub(crate) pool: Pool,
     running: Cell<bool>,
     /// Rounds since the start.
     pub(crate) rounds: Rc<Cell<u64>>,

@@ -20,15 +20,18 @@ mod driver;
 mod event;
 mod executor;
 mod file;
+mod foreign;
 mod layer;
 mod memory;
 pub mod net;
 mod operation;
 mod overlay;
 mod remote;
+mod rescued;
 mod ring;
 pub mod signal;
 mod stamp;
+mod stored;
 mod threads;
 mod time;
 mod transfer;
@@ -43,9 +46,12 @@ pub use file::{
     Direct, FileMember, Lock, OpenError, OpenFile, OpenOptions, Part, create_preallocated, create_sparse, has_data,
     holes,
 };
+pub use foreign::ForeignMember;
 pub use layer::{Layer, LayerMember, LayerRead};
 pub use memory::MemoryMember;
 pub use overlay::Overlay;
 pub use remote::{Remote, Stopped};
+pub use rescued::Rescued;
 pub use stamp::Stamps;
+pub use stored::{StoredFiles, StoredOverlay};
 pub use time::RealClock;

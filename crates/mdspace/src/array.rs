@@ -273,6 +273,7 @@ fn run(
     jobs: UnboundedReceiver<Job>,
 ) -> Result<Status, Error> {
     let machine = Machine::start(None, Arena::Medium)?;
+    let machine = machine.with_maps(options.named_maps()?).over(options.overlay_directory())?;
     machine.run(async {
         let array = options.assemble(members, &machine).await?;
         let shape = Shape {

@@ -3,6 +3,7 @@
 use crate::array::Array;
 use crate::error::Error;
 use crate::machine::{self, Consent, Machine, Purpose, refuse_duplicates};
+use crate::maps::Maps;
 use crate::whole_disks::{Disk, members_on};
 use engine::{BitmapPolicy, Offer, Refusal};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,9 @@ pub struct Options {
     write: bool,
     force: bool,
     bitmap: Option<PathBuf>,
+    maps: Vec<(PathBuf, PathBuf)>,
+    overlay: Option<PathBuf>,
+    partial: bool,
 }
 
 impl Options {
@@ -59,6 +63,40 @@ impl Options {
         self
     }
 
+    /// The map of a member that is the image of a failing disk, or of a disk whose image has members in its partitions:
+    /// the mapfile of GNU ddrescue, or what HDDSuperClone writes. What the map does not call finished is unreadable on
+    /// that member, so its data comes from the other members. Only for reading.
+    pub fn map(mut self, image: impl Into<PathBuf>, mapfile: impl Into<PathBuf>) -> Self {
+        self.maps.push((image.into(), mapfile.into()));
+        self
+    }
+
+    /// Whether to open an array with fewer members than it needs: what these hold is read, and everything else fails with
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io). Only for reading. At levels without redundancy the missing members are
+    /// taken to be as long as the others, which [`Status::warnings`](crate::Status::warnings) tells.
+    pub fn partial(mut self, partial: bool) -> Self {
+        self.partial = partial;
+        self
+    }
+
+    /// The maps that were named.
+    pub(crate) fn named_maps(&self) -> Result<Maps, Refusal> {
+        Maps::named(&self.maps)
+    }
+
+    /// The directory of an overlay, which takes every write: the members stay as they are. It is made if it does not exist
+    /// and the array is written to. `mdspace overlay` shows, discards or commits what it holds. What was written since the
+    /// last flush may be lost if the process is killed, as on a disk with a volatile cache that loses its power.
+    pub fn overlay(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.overlay = Some(directory.into());
+        self
+    }
+
+    /// The directory of the overlay.
+    pub(crate) fn overlay_directory(&self) -> Option<&Path> {
+        self.overlay.as_deref()
+    }
+
     /// Opens the array of these members, which are files or block devices, in any order. As many may be missing as the
     /// level allows. A disk with partitions, or its image, stands for the members on it. If they are of several arrays,
     /// name the partitions: `disk.img:2`.
@@ -74,6 +112,7 @@ impl Options {
     /// Assembles the array, on the thread of `machine`.
     pub(crate) async fn assemble(&self, members: &[PathBuf], machine: &Machine) -> Result<machine::Array, Refusal> {
         refuse_duplicates(members)?;
+        machine.maps.check_used(members)?;
         let (members, disks) = members_on(members.to_vec());
         if let Some(refusal) = disks.iter().find_map(Disk::without_members) {
             return Err(refusal);
@@ -88,7 +127,7 @@ impl Options {
         machine
             .assemble_offer(
                 Offer { members, bitmap },
-                Consent { force: self.force, ..Consent::default() },
+                Consent { force: self.force, partial: self.partial, ..Consent::default() },
                 purpose,
                 BitmapPolicy::default(),
             )

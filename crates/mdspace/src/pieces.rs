@@ -8,9 +8,14 @@ const PIECE_BYTES: u64 = 2 << 20;
 /// Pieces in flight.
 pub(crate) const DEPTH: usize = 4;
 
+/// The length of a piece.
+pub(crate) fn piece_bytes(stripe_bytes: u64) -> u64 {
+    stripe_bytes.max(1) * (PIECE_BYTES / stripe_bytes.max(1)).max(1)
+}
+
 /// Cuts `range` at ends of stripes, into pieces of about [`PIECE_BYTES`].
 pub(crate) fn pieces(range: Range<u64>, stripe_bytes: u64) -> impl Iterator<Item = Range<u64>> {
-    let unit = stripe_bytes.max(1) * (PIECE_BYTES / stripe_bytes.max(1)).max(1);
+    let unit = piece_bytes(stripe_bytes);
     let mut start = range.start;
     std::iter::from_fn(move || {
         let end = (start / unit + 1).saturating_mul(unit).min(range.end);

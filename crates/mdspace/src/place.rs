@@ -75,6 +75,19 @@ pub(crate) fn resolve(path: &Path) -> Result<(PathBuf, Option<io::Part>)> {
     }
 }
 
+/// As [`resolve`], of a range within the member.
+pub(crate) fn resolve_within(path: &Path, data: Option<io::Part>) -> Result<(PathBuf, Option<io::Part>)> {
+    let (file, part) = resolve(path)?;
+    let part = match (part, data) {
+        (Some(part), Some(data)) => Some(io::Part {
+            at: part.at.saturating_add(data.at),
+            bytes: data.bytes.min(part.bytes.saturating_sub(data.at)),
+        }),
+        (part, data) => data.or(part),
+    };
+    Ok((file, part))
+}
+
 /// The same for every path of the same file or device, or of the same part of it.
 pub(crate) fn identity(path: &Path) -> Result<(PathBuf, u64, u64)> {
     let (file, part) = resolve(path)?;

@@ -208,5 +208,5 @@ fn files_are_rescued_from_what_a_nas_left() {
     };
     let output = bash(&here, &format!("{make}\nsha256sum disk?.img > before")).output().expect("bash starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(run_page_in(&here, "docs/rescue.md"), 5);
+    assert_eq!(run_page_in(&here, "docs/rescue.md"), 9);
 }

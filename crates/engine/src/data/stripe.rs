@@ -353,8 +353,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ) -> Result<(), ArrayError> {
         let mut unread = None;
         let slots_seen = self.core.roster.slot_changed.seen();
-        if let Some(change) = self.modification(parity, number, patches) {
-            match self.modify(parity, &change).await {
+        if let Some(change) = self.piece_write(parity, number, patches) {
+            match self.write_piece(parity, &change).await {
                 Ok(written) => return written,
                 Err(failed) => unread = Some(failed),
             }

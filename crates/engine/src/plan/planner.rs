@@ -76,26 +76,22 @@ fn plan_any_write(
     Ok(Plan { writes, ..Plan::of(columns) })
 }
 
-/// The cached chunks of `span`, if the plan of a write of `span` alone is [`Method::Modify`] throughout. All chunks
-/// of the stripe are present.
-pub(crate) fn modifies(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Symbols> {
-    let single = SingleSpan::new(code, span, cached).filter(|single| single.method == Method::Modify)?;
-    Some(single.in_memory)
-}
-
 /// The plan of the commonest write, without comparing candidates. The write is one span of one chunk,
 /// every chunk is present, and each is cached for all of the span or for none of it.
-struct SingleSpan {
+pub(crate) struct SingleSpan {
     asked: Symbols,
     changed: Symbols,
-    in_memory: Symbols,
-    uses: Symbols,
-    method: Method,
+    /// The cached chunks.
+    pub(crate) in_memory: Symbols,
+    /// The chunks whose old contents are used.
+    pub(crate) uses: Symbols,
+    /// [`Method::Modify`] or [`Method::Reconstruct`].
+    pub(crate) method: Method,
 }
 
 impl SingleSpan {
     /// `None` where the candidates must be compared.
-    fn new(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Self> {
+    pub(crate) fn new(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Self> {
         let within = &span.within;
         let is_apart = |t: &ChunkTransfer| t.within.end <= within.start || within.end <= t.within.start;
         let mut in_memory = Symbols::EMPTY;

@@ -288,15 +288,16 @@ fn the_plan_of_a_single_span_equals_the_choice_among_candidates() {
         let short = plan_write(code, &span, &[], cached, &StripeHealth::GOOD);
         assert_eq!(short, plan_any_write(code, &span, &[], cached, &StripeHealth::GOOD), "{code:?} {data} {cached:?}");
         let plan = short.expect("every chunk is there");
-        let changed = Symbols::of(Role::Data(data)).union(code.all_parities());
-        match (modifies(code, &span[0], cached), &plan.columns[..]) {
-            (Some(here), [column]) => assert_eq!(
+        match (SingleSpan::new(code, &span[0], cached), &plan.columns[..]) {
+            (Some(single), [column]) => assert_eq!(
                 (&column.method, &column.within, column.uses, column.reads()),
-                (&Method::Modify, &span[0].within, changed, changed.minus(here)),
+                (&single.method, &span[0].within, single.uses, single.uses.minus(single.in_memory)),
                 "{code:?} {data} {cached:?}"
             ),
-            (None, [column]) if cached.is_empty() => assert_ne!(column.method, Method::Modify, "{code:?} {data}"),
-            (here, _) => assert_eq!(here, None, "{code:?} {data} {cached:?}"),
+            (single, _) => {
+                assert!(single.is_none(), "{code:?} {data} {cached:?}");
+                assert!(!cached.is_empty(), "{code:?} {data}: only cached chunks can solve for less");
+            }
         }
     };
     for parities in 1..=2 {

@@ -8,7 +8,7 @@ use crate::command::clients::arguments::{
     TraceArguments, WaitArguments,
 };
 use crate::command::measure::arguments::{BenchArguments, LabArguments};
-use crate::command::opening::arguments::{AssembleArguments, MemberArguments};
+use crate::command::opening::arguments::{AssembleArguments, MapArguments, MemberArguments, Overlay};
 use crate::command::opening::members::ArrayUuid;
 use crate::command::server::arguments::ServeArguments;
 use crate::command::server::nbd_address::parse_loopback;
@@ -141,6 +141,8 @@ pub(crate) enum Command {
     Stop(StopArguments),
     /// Change the uuid or name of an array that is not served, or remove its bad-block logs
     Update(UpdateArguments),
+    /// Print, discard or commit what commands with --overlay wrote
+    Overlay(OverlayArguments),
     /// Remove md superblocks from members that are not in use
     Wipe(WipeArguments),
     /// Measure this machine: the engine beside the same members without RAID
@@ -239,6 +241,9 @@ pub(crate) struct CreateArguments {
     #[arg(long)]
     pub(crate) force: bool,
 
+    #[command(flatten)]
+    pub(crate) overlay: Overlay,
+
     /// The members in the order of their slots; the word `missing` leaves a slot empty
     #[arg(value_name = "MEMBER", required_unless_present = "geometry")]
     pub(crate) members: Vec<OsString>,
@@ -311,6 +316,9 @@ pub(crate) struct DetectArguments {
     #[arg(value_name = "DISK", required = true)]
     pub(crate) disks: Vec<OsString>,
 
+    #[command(flatten)]
+    pub(crate) maps: MapArguments,
+
     /// Print JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
@@ -321,6 +329,12 @@ pub(crate) struct DetectArguments {
 pub(crate) struct ExamineArguments {
     #[command(flatten)]
     pub(crate) members: MemberArguments,
+
+    #[command(flatten)]
+    pub(crate) maps: MapArguments,
+
+    #[command(flatten)]
+    pub(crate) overlay: Overlay,
 
     /// Print only ARRAY lines for mdadm.conf
     #[arg(long, conflicts_with = "json")]
@@ -359,9 +373,20 @@ pub(crate) struct ReadArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) inner: Option<String>,
 
-    /// Continue behind unreadable ranges: they become zeros, each is named, and the exit status is 1
+    /// Continue behind unreadable ranges, down to single sectors: they become zeros, each is named, and the exit status
+    /// is 1
     #[arg(long)]
     pub(crate) salvage: bool,
+
+    /// Keep a map of what was read, in ddrescue's format, in this file; the same command continues an interrupted or
+    /// incomplete copy by it. With --salvage and --output
+    #[arg(long, value_name = "MAPFILE", requires_all = ["salvage", "output"])]
+    pub(crate) map_out: Option<PathBuf>,
+
+    /// Name the files that lost bytes hit: by debugfs in ext2 to ext4; otherwise print the command that does. With
+    /// --salvage and --output
+    #[arg(long, requires_all = ["salvage", "output"])]
+    pub(crate) name_files: bool,
 
     /// Overwrite FILE even if it holds data
     #[arg(long, requires = "output")]
@@ -432,6 +457,9 @@ pub(crate) struct GrowArguments {
     pub(crate) raid_devices: Option<u16>,
 
     #[command(flatten)]
+    pub(crate) overlay: Overlay,
+
+    #[command(flatten)]
     pub(crate) change: ChangeArguments,
 }
 
@@ -450,12 +478,13 @@ fn parse_component(text: &str) -> Result<NewSize, String> {
 
 /// `update`
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("changes").args(["uuid", "name", "homehost", "no_bad_block_log"]).required(true).multiple(true)))]
+#[command(group(ArgGroup::new("changes").args(["uuid", "name", "homehost", "no_bad_block_log", "clear_logical_block_size"]).required(true).multiple(true)))]
 #[command(after_help = "\
 Examples:
   mdspace update --name data a.img b.img c.img
   mdspace update --uuid random '/dev/sd[b-d]'      after copying an array's disks: the copy gets its own uuid
   mdspace update --homehost $(hostname) '*.img'
+  mdspace update --clear-logical-block-size '*.img' before an older kernel is to take the array
 
 Give all current members. Only superblocks, and the bitmap's with --uuid, are written. If the command is \
 interrupted, repeat it; with --uuid, with the same new UUID.")]
@@ -479,6 +508,13 @@ pub(crate) struct UpdateArguments {
     /// Remove the members' bad-block logs, if they are empty
     #[arg(long)]
     pub(crate) no_bad_block_log: bool,
+
+    /// Remove the record of the array's logical block, so that a kernel before 6.19 takes the array
+    #[arg(long)]
+    pub(crate) clear_logical_block_size: bool,
+
+    #[command(flatten)]
+    pub(crate) overlay: Overlay,
 
     /// Print JSON (docs/json.md)
     #[arg(long)]
@@ -530,9 +566,48 @@ pub(crate) struct WipeArguments {
     #[arg(long)]
     pub(crate) force: bool,
 
+    #[command(flatten)]
+    pub(crate) overlay: Overlay,
+
     /// Print JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `overlay`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace serve '*.img' --force --overlay try      what --force and fsck would do, with the members as they are
+  mdspace overlay show try                         which bytes and which fields of superblocks would change
+  mdspace overlay discard try
+  mdspace overlay commit try                       write the changes to the members, and remove the overlay
+
+A member that was changed since its overlay was made is refused. A commit that was interrupted is repeated: until it is
+complete, the members have no superblocks, so that they cannot be taken for an array.")]
+pub(crate) struct OverlayArguments {
+    /// What to do with it
+    #[arg(value_enum, value_name = "show|discard|commit", hide_possible_values = true)]
+    pub(crate) action: OverlayAction,
+
+    /// The directory that was given to --overlay
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What to do with an overlay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OverlayAction {
+    /// Print what it would change
+    Show,
+    /// Remove it
+    Discard,
+    /// Write its changes to the members, and remove it
+    Commit,
 }
 
 /// `generate`

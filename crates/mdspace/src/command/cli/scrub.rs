@@ -18,6 +18,9 @@ use std::pin::pin;
 /// Runs `mdspace scrub`.
 pub(crate) fn run(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     match arguments.members.is_empty() && arguments.geometry.is_none() {
+        true if arguments.maps.is_any() => {
+            Err(Failure::refused("--map: it belongs to a member, and none is given").advise("name the members, too"))
+        }
         true => online(arguments),
         false => offline(arguments, kernel),
     }
@@ -26,6 +29,7 @@ pub(crate) fn run(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -
 /// Scrubs an array that is not served.
 fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let machine = Machine::start(kernel, Arena::Large)?;
+    let machine = machine.with_maps(arguments.maps.read()?).over(arguments.overlay.as_deref())?;
     let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid, name: None };
     let assemble = AssembleArguments::of(&members, arguments.bitmap.clone()).by_hand(arguments.geometry.clone());
     machine.run(async {
@@ -38,7 +42,7 @@ fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Resul
         // A check writes nothing, so it opens its members for reading only.
         let purpose = if action == ScrubAction::Check { Purpose::Read } else { Purpose::Write };
         let array = machine.assemble(&assemble, purpose, BitmapPolicy::default()).await?;
-        let saved = SavedScrub::of(&array)?;
+        let saved = SavedScrub::of(&array, &machine)?;
         begin(&array, asked, arguments)?;
         // From here on members may change, so the array is stopped also after errors.
         let resynced = make_agree(&array).await;

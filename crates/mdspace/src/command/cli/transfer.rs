@@ -1,11 +1,15 @@
-//! `read` and `write`: copy an array's bytes to or from a file or pipe, without a server.
+//! `read` and `write`: copy an array's bytes to or from a file or pipe, without a server. `read --map-out` is
+//! [`crate::command::cli::mapped_read`].
 //!
 //! Several pieces are in flight, so that members and the other end work at the same time. Pieces end where stripes end,
 //! so that a long write needs no reads. At the end, also after an error, the array is stopped, and is clean if its
 //! members allow it.
 
 use crate::command::cli::arguments::{ReadArguments, WriteArguments};
-use crate::command::cli::salvage::Losses;
+use crate::command::cli::lost_files::{LostFile, name_files};
+use crate::command::cli::mapped_read::MappedRead;
+use crate::command::cli::salvage::{Losses, Lost, verdict};
+use crate::command::cli::sink::{Sink, refuse_member};
 use crate::command::opening::assembly::resync;
 use crate::command::opening::doubt::warn_of_doubtful_zeros;
 use crate::command::opening::target::Target;
@@ -15,25 +19,21 @@ use crate::command::text::output::tell;
 use crate::command::text::progress::Progress;
 use crate::command::text::size::Size;
 use crate::machine::{Arena, Array, Machine, Purpose};
-use crate::names::{name_of, path_of};
+use crate::names::name_of;
 use crate::pieces::{DEPTH, pieces};
-use crate::place::file_of;
-use engine::inspect::{find_superblock, what_it_holds};
-use engine::status::{Status, uuid_text};
-use engine::{ArrayErrorKind, BitmapPolicy, Block, Candidate, Durability};
+use engine::status::Status;
+use engine::{ArrayErrorKind, BitmapPolicy, Block, Durability};
 use futures_util::FutureExt;
 use futures_util::future::{Either, join, select};
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use io::Inlet;
 use parity::Kernel;
-use rustix::fs::OFlags;
 use serde::Serialize;
 use std::collections::VecDeque;
-use std::fs::{File, TryLockError};
-use std::io::{ErrorKind, IsTerminal, Read, Seek, Write};
+use std::fs::File;
+use std::io::{ErrorKind, IsTerminal, Read, Seek};
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::pin::pin;
 
@@ -48,16 +48,27 @@ struct Copied {
     offset: u64,
     /// Its length in bytes.
     bytes: u64,
+    /// What of it could not be read.
+    lost: Vec<Lost>,
+    /// The files that this hits, with `--name-files`.
+    lost_files: Vec<LostFile>,
     /// The array's status afterwards.
     status: Status,
 }
 
+/// Bytes that were copied, what of them could not be read, and the files that this hits.
+type Outcome = Result<(u64, Vec<Lost>, Vec<LostFile>), Failure>;
+
 /// Stops the arrays, and prints the copied range with `as_json`.
-async fn end(target: &Target, offset: u64, copied: Result<u64, Failure>, as_json: bool) -> Result<(), Failure> {
+async fn end(target: &Target, offset: u64, copied: Outcome, as_json: bool) -> Result<(), Failure> {
     let stopped = target.stop().await;
-    let bytes = copied?;
+    let (bytes, lost, lost_files) = copied?;
     stopped?;
-    if as_json { print_json(&Copied { offset, bytes, status: target.array().status() }) } else { Ok(()) }
+    let verdict = verdict(&lost);
+    if as_json {
+        print_json(&Copied { offset, bytes, lost, lost_files, status: target.array().status() })?;
+    }
+    verdict
 }
 
 /// Runs `mdspace read`.
@@ -71,6 +82,7 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
         return Err(refused.advise("write them to a file, --output FILE, or to a program: mdspace read ... | xxd"));
     }
     let machine = Machine::start(kernel, Arena::Medium)?;
+    let machine = machine.with_maps(arguments.assemble.maps.read()?).over(arguments.assemble.overlay.directory())?;
     machine.run(async {
         let inner = arguments.inner.as_deref();
         let target = machine.open_target(&arguments.assemble, inner, Purpose::Read, BitmapPolicy::default()).await?;
@@ -78,11 +90,28 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
         for array in &target.arrays {
             warn_of_doubtful_zeros(array).await;
         }
-        let mut sink = sink(&machine, arguments, &target.arrays).await?;
         let at = range.start;
-        let mut losses = arguments.salvage.then(Losses::default);
-        let copied = target.in_time(copy_out(&target, range, &mut sink, &mut losses)).await;
-        let copied = copied.and_then(|copied| losses.unwrap_or_default().verdict().map(|()| copied));
+        let copied = match (&arguments.output, &arguments.map_out) {
+            (Some(output), Some(map)) => {
+                let asked = MappedRead { machine: &machine, target: &target, range };
+                target.in_time(asked.run(output, map, arguments.overwrite)).await
+            }
+            (output, _) => {
+                let mut sink = match output {
+                    Some(path) => Sink::create(&machine, path, &target.arrays, arguments.overwrite).await?,
+                    None => Sink::stdout()?,
+                };
+                let losses = arguments.salvage.then(Losses::default);
+                target.in_time(copy_out(&target, range, &mut sink, losses)).await
+            }
+        };
+        let whole = inner.unwrap_or("the array");
+        let copied = copied.map(|(bytes, losses)| {
+            let lost = losses.told(whole);
+            let copy = arguments.output.as_deref().filter(|_| arguments.name_files);
+            let files = copy.map_or_else(Vec::new, |copy| name_files(copy, at, &lost));
+            (bytes, lost, files)
+        });
         end(&target, at, copied, arguments.json).await
     })
 }
@@ -91,6 +120,7 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
 pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let mut source = source(arguments.input.as_deref())?;
     let machine = Machine::start(kernel, Arena::Medium)?;
+    let machine = machine.with_maps(arguments.assemble.maps.read()?).over(arguments.assemble.overlay.directory())?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, Purpose::Write, BitmapPolicy::default()).await?;
         let at = arguments.offset.0;
@@ -103,7 +133,7 @@ pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>)
             return Err(too_long(&source.name, room));
         }
         if let Some(path) = &arguments.input {
-            refuse_member(path, &array, "--input")?;
+            refuse_member(path, std::slice::from_ref(&array), "--input")?;
         }
         // From here on a signal must not end the process: the array has to be stopped first.
         let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
@@ -112,7 +142,7 @@ pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>)
         if copied.is_ok() {
             array.in_time(resync_until(&array, &mut terminated)).await;
         }
-        end(&Target::whole(array), at, copied, arguments.json).await
+        end(&Target::whole(array), at, copied.map(|bytes| (bytes, Vec::new(), Vec::new())), arguments.json).await
     })
 }
 
@@ -194,83 +224,6 @@ fn too_long(source: &str, room: u64) -> Failure {
         .advise("write less, or to a smaller --offset")
 }
 
-/// Refuses `path` if it is a member of `array`: the copy would overwrite or read the array's own metadata.
-fn refuse_member(path: &Path, array: &Array, option: &str) -> Result<(), Failure> {
-    if array.status().members.iter().any(|member| is_same_file(path, &file_of(&path_of(&member.name)))) {
-        let refused = Failure::refused(format!("{}: a member of this array", name_of(path)));
-        return Err(refused.advise(format!("choose another {option}")));
-    }
-    Ok(())
-}
-
-/// The file that `read` writes to.
-async fn sink(machine: &Machine, arguments: &ReadArguments, arrays: &[Array]) -> Result<End, Failure> {
-    let Some(path) = &arguments.output else {
-        let stdout = std::io::stdout().as_fd().try_clone_to_owned();
-        let file = stdout.map_err(|error| Failure::refused(format!("standard output: {error}")))?.into();
-        return Ok(End::new(file, "standard output".to_owned()));
-    };
-    arrays.iter().try_for_each(|array| refuse_member(path, array, "--output"))?;
-    Ok(End::new(output_file(machine, path, arguments.overwrite).await?, name_of(path)))
-}
-
-/// Opens a file or device for writing, if it holds no data or `overwrite` is set. A file is locked against other
-/// mdspace processes, a device against all users of block devices. A refused file or device is not changed.
-async fn output_file(machine: &Machine, path: &Path, overwrite: bool) -> Result<File, Failure> {
-    let refused = |reason: String| Failure::refused(format!("{}: {reason}", name_of(path)));
-    let cannot = |error: std::io::Error| refused(format!("cannot create: {error}"));
-    let Ok(metadata) = path.metadata() else { return File::create(path).map_err(cannot) };
-    let is_device = metadata.file_type().is_block_device();
-    if !metadata.is_file() && !is_device {
-        return File::options().write(true).open(path).map_err(cannot);
-    }
-    let in_use = || refused("in use by another program".to_owned()).advise("choose another --output");
-    let exclusively = if is_device { OFlags::EXCL.bits() as i32 } else { 0 };
-    let file =
-        File::options().write(true).custom_flags(exclusively).open(path).map_err(|error| match error.kind() {
-            ErrorKind::ResourceBusy => refused("in use: mounted, or held by a device or program above it".to_owned())
-                .advise("choose another --output"),
-            _ => cannot(error),
-        })?;
-    if metadata.is_file() && matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
-        return Err(in_use());
-    }
-    if is_device || metadata.len() > 0 {
-        check_unused(machine, path, overwrite).await?;
-    }
-    if metadata.is_file() {
-        file.set_len(0).map_err(cannot)?;
-    }
-    Ok(file)
-}
-
-/// Refuses an array's member, and without `overwrite` every file or device with data.
-async fn check_unused(machine: &Machine, path: &Path, overwrite: bool) -> Result<(), Failure> {
-    let refused = |reason: String| Failure::refused(format!("{}: {reason}", name_of(path)));
-    let Candidate { name, member } = machine.open(path, Purpose::Look)?;
-    if let Ok(found) = find_superblock(&name, &member, &machine.pool).await {
-        let uuid = uuid_text(&found.superblock.set_uuid);
-        return Err(refused(format!("a member of the array {uuid}")).advise("choose another --output"));
-    }
-    if overwrite {
-        return Ok(());
-    }
-    let advice = "choose another --output, or overwrite it with --overwrite";
-    if let Some(what) = what_it_holds(&name, &member, &machine.pool).await {
-        return Err(refused(format!("exists already, and holds {what}")).advise(advice));
-    }
-    let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
-    if is_file && File::open(path).is_ok_and(|file| io::has_data(&file)) {
-        return Err(refused("exists already, and holds data".to_owned()).advise(advice));
-    }
-    Ok(())
-}
-
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    let identity = |path: &Path| path.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
-    identity(one).is_some_and(|one| identity(other) == Some(one))
-}
-
 /// The file that `write` reads from.
 fn source(path: Option<&Path>) -> Result<End, Failure> {
     let Some(path) = path else {
@@ -299,9 +252,9 @@ fn length_of(file: &mut File) -> Option<u64> {
 async fn copy_out(
     target: &Target,
     range: Range<u64>,
-    sink: &mut End,
-    losses: &mut Option<Losses>,
-) -> Result<u64, Failure> {
+    sink: &mut Sink,
+    mut losses: Option<Losses>,
+) -> Result<(u64, Losses), Failure> {
     let (array, volume) = (target.array(), &target.volume);
     let mut copied = 0;
     let mut progress = Progress::start("read", Some(range.end - range.start));
@@ -314,24 +267,25 @@ async fn copy_out(
             in_flight.push_back(volume.read(piece.start, buffer).map(|read| (piece, read)));
         }
         let Some((piece, read)) = in_flight.next().await else { break };
-        let buffer = match (read, &mut *losses) {
+        let buffer = match (read, &mut losses) {
             (Ok(buffer), _) => buffer,
             (Err(error), Some(losses)) if error.kind == ArrayErrorKind::Io => {
                 losses.read_around(array.pool(), volume, piece).await?
             }
             (Err(error), _) => return Err(error.into()),
         };
-        match sink.file.write_all(&buffer) {
+        match sink.append(&buffer) {
             Ok(()) => {
                 copied += buffer.len() as u64;
                 progress.advance(buffer.len() as u64);
             }
             // The reader closed its pipe.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(copied),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
             Err(error) => return Err(Failure::unwell(format!("{}: {error}", sink.name))),
         }
     }
-    Ok(copied)
+    sink.finish().map_err(|error| Failure::unwell(format!("{}: {error}", sink.name)))?;
+    Ok((copied, losses.unwrap_or_default()))
 }
 
 /// Copies all of `source` into the array from `at` on, or up to an interruption, and returns the number of bytes.

@@ -5,9 +5,12 @@ use crate::command::opening::members::{ArrayChoice, ArrayUuid};
 use crate::command::text::failure::Failure;
 use crate::command::text::geometry::GeometryText;
 use crate::machine::Consent;
+use crate::maps::Maps;
+use crate::names::name_of;
 use clap::{Args, ValueEnum};
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Members of an existing array.
 #[derive(Debug, Args)]
@@ -30,6 +33,22 @@ impl MemberArguments {
     /// The choice of an array, if the user made one.
     pub(crate) fn choice(&self) -> Option<ArrayChoice> {
         self.uuid.map(ArrayChoice::Uuid).or_else(|| self.name.clone().map(ArrayChoice::Name))
+    }
+}
+
+/// Where writes go.
+#[derive(Debug, Args)]
+pub(crate) struct Overlay {
+    /// Leave the members as they are: every write goes to sparse files in this directory, which is made if needed.
+    /// `mdspace overlay` shows, discards or commits them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) overlay: Option<PathBuf>,
+}
+
+impl Overlay {
+    /// The directory, if the user gave one.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.overlay.as_deref()
     }
 }
 
@@ -62,6 +81,10 @@ pub(crate) struct AssembleArguments {
     #[arg(long)]
     pub(crate) force: bool,
 
+    /// Start with fewer members than the array needs, for reading: what those hold is read, everything else is an error
+    #[arg(long, conflicts_with = "geometry")]
+    pub(crate) partial: bool,
+
     /// How a RAID-0 of unequal members was striped, if its superblocks do not say
     #[arg(long, value_name = "LAYOUT")]
     pub(crate) raid0_layout: Option<Raid0Layout>,
@@ -70,17 +93,64 @@ pub(crate) struct AssembleArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) bitmap: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub(crate) maps: MapArguments,
+
     /// Also read blocks that the members' bad-block logs list; they may hold old data. Only for reading
     #[arg(long)]
     pub(crate) ignore_bad_blocks: bool,
+
+    #[command(flatten)]
+    pub(crate) overlay: Overlay,
 
     /// For reading: how the array was put together, where superblocks are lost or wrong, such as
     /// level=5,layout=ls,chunk=64K,offset=1M,order=a.img,missing,c.img. Without order=, the MEMBERs are in the order of
     /// their slots, and the word `missing` is a slot without one
     #[arg(long, value_name = "TEXT", conflicts_with_all = [
-        "scan", "uuid", "name", "force", "raid0_layout", "bitmap", "ignore_bad_blocks",
+        "scan", "uuid", "name", "force", "raid0_layout", "bitmap", "ignore_bad_blocks", "overlay",
     ])]
     geometry: Option<GeometryText>,
+}
+
+/// The maps of members that are images of failing disks.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct MapArguments {
+    /// The map of an image that ddrescue or HDDSuperClone made of a failing disk: what the map does not call finished
+    /// comes from the other members. May be given several times. Only for reading
+    #[arg(long = "map", value_name = "IMAGE=MAPFILE")]
+    named: Vec<OsString>,
+
+    /// Use the map beside each image: disk.img.map, or disk.map of disk.img
+    #[arg(long = "maps")]
+    beside: bool,
+}
+
+impl MapArguments {
+    /// Whether the user gave any.
+    pub(crate) fn is_any(&self) -> bool {
+        self.beside || !self.named.is_empty()
+    }
+
+    /// Reads the maps.
+    pub(crate) fn read(&self) -> Result<Maps, Failure> {
+        let pairs = self.named.iter().map(|word| {
+            pair(word).ok_or_else(|| {
+                let word = name_of(Path::new(word));
+                Failure::refused(format!("--map {word}: not two existing files with `=` between them"))
+                    .advise("give the image and its map, as in --map disk1.img=disk1.map")
+            })
+        });
+        Ok(Maps::named(&pairs.collect::<Result<Vec<_>, _>>()?)?.and_beside(self.beside))
+    }
+}
+
+/// The two existing files that `word` names; names may contain `=`.
+fn pair(word: &OsStr) -> Option<(PathBuf, PathBuf)> {
+    let bytes = word.as_bytes();
+    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+    let marks = (0..bytes.len()).filter(|&at| bytes[at] == b'=');
+    let mut pairs = marks.map(|at| (path(&bytes[..at]), path(&bytes[at + 1..])));
+    pairs.find(|(image, map)| image.exists() && map.exists())
 }
 
 /// The two ways to stripe a RAID-0 of unequal members.
@@ -125,7 +195,7 @@ impl AssembleArguments {
     /// What the user consents to.
     pub(crate) fn consent(&self) -> Consent {
         let raid0_layout = self.raid0_layout.map(Raid0Layout::number);
-        Consent { force: self.force, raid0_layout, ignore_bad_blocks: self.ignore_bad_blocks }
+        Consent { force: self.force, raid0_layout, ignore_bad_blocks: self.ignore_bad_blocks, partial: self.partial }
     }
 
     /// `members` and `bitmap`, with defaults for everything else.
@@ -138,10 +208,13 @@ impl AssembleArguments {
             scan: false,
             config: None,
             force: false,
+            partial: false,
             raid0_layout: None,
             ignore_bad_blocks: false,
+            maps: MapArguments::default(),
             bitmap,
             geometry: None,
+            overlay: Overlay { overlay: None },
         }
     }
 

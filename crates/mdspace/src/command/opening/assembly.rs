@@ -103,11 +103,15 @@ impl Machine {
     pub(crate) async fn find(&self, arguments: &MemberArguments) -> Result<Found, Failure> {
         let mut found = Found { own: Vec::new(), unknown: Vec::new() };
         let Some(choice) = arguments.choice() else {
-            let (own, disks) = members_on(expand(&arguments.members)?);
+            let words = expand(&arguments.members)?;
+            self.maps.check_used(&words)?;
+            let (own, disks) = members_on(words);
             self.check_disks(&disks, &own).await?;
             return Ok(Found { own, unknown: unknown_on(&disks) });
         };
-        let (paths, disks) = members_on(expand_with_directories(&arguments.members)?);
+        let words = expand_with_directories(&arguments.members)?;
+        self.maps.check_used(&words)?;
+        let (paths, disks) = members_on(words);
         note_disks(&disks);
         found.unknown = unknown_on(&disks);
         for path in paths {
@@ -184,6 +188,15 @@ impl Machine {
         )
     }
 
+    /// Prints what the maps of these members say.
+    pub(crate) fn note_maps(&self, paths: &[PathBuf]) {
+        for path in paths {
+            if let Some(note) = self.maps.note(path) {
+                tell!("note: {}: {note}", name_of(path));
+            }
+        }
+    }
+
     /// Assembles the array that `arguments` name.
     pub(crate) async fn assemble(
         &self,
@@ -226,12 +239,19 @@ impl Machine {
         let (_, bitmap_file) = arguments.resolve()?;
         found.note_unknown();
         let members = self.open_all(&found.own, purpose)?;
+        self.note_maps(&found.own);
         let file = bitmap_file.as_deref().filter(|_| purpose == Purpose::Write);
         let bitmap = file.map(|path| self.open_bitmap(path)).transpose()?;
         let ignore_bad_blocks = arguments.ignore_bad_blocks;
         if ignore_bad_blocks && purpose == Purpose::Write {
             return Err(Failure::refused(
                 "--ignore-bad-blocks: only for reading; a write would trust the blocks that the log lists",
+            )
+            .advise("use it with `mdspace read`, or with `mdspace serve --read-only`"));
+        }
+        if arguments.partial && purpose == Purpose::Write {
+            return Err(Failure::refused(
+                "--partial: only for reading; an array without enough members takes no writes",
             )
             .advise("use it with `mdspace read`, or with `mdspace serve --read-only`"));
         }
@@ -257,6 +277,9 @@ impl Machine {
         }
         if purpose == Purpose::Write {
             found.suffices_for(&array)?;
+            if let Some(directory) = self.overlay_directory() {
+                tell!("note: every write goes to {}, and the members stay as they are", name_of(directory));
+            }
         }
         Ok(array)
     }

@@ -39,6 +39,9 @@ pub(crate) async fn open(
     purpose: Purpose,
 ) -> Result<Array, Failure> {
     let slots = slots(geometry, words)?;
+    let paths: Vec<PathBuf> = slots.iter().flatten().cloned().collect();
+    machine.maps.check_used(&paths)?;
+    machine.note_maps(&paths);
     let placed = place(machine, geometry, &slots)?;
     let (shape, data) = shape(geometry, &placed, slots.len())?;
     let mut members = Vec::new();

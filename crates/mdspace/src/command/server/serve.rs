@@ -44,6 +44,7 @@ use std::rc::Rc;
 pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let purpose = if arguments.read_only { Purpose::Read } else { Purpose::Write };
     let machine = Machine::start(kernel, Arena::Large)?;
+    let machine = machine.with_maps(arguments.assemble.maps.read()?).over(arguments.assemble.overlay.directory())?;
     machine.run(async {
         let inner = arguments.inner.as_deref();
         let target = machine.open_target(&arguments.assemble, inner, purpose, policy_of(arguments)).await?;
@@ -180,7 +181,7 @@ impl<'a> ArrayServer<'a> {
         let refused = |error: std::io::Error| Failure::refused(error.to_string());
         let gauges = Gauges::new();
         array.observe(Some(Rc::new(gauges.clone())));
-        let saved = Rc::new(SavedScrub::of(&array)?);
+        let saved = Rc::new(SavedScrub::of(&array, machine)?);
         let volume = Measured::new(Exported::of(&target), &gauges);
         let name = target.inner.clone().unwrap_or_else(|| array.status().name);
         let exports = Exports::open(&name, &volume, nbd, exports).await?;

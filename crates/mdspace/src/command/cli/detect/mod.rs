@@ -25,6 +25,7 @@ use containers::ContainerFound;
 use disk::{Section, Source};
 use engine::Candidate;
 use layer::Layer;
+pub(super) use next::{find, word};
 use parity::Kernel;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -90,7 +91,8 @@ const DEPTH_MAX: usize = 4;
 /// Runs `mdspace detect`.
 pub(crate) fn run(arguments: &DetectArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let paths = expand_with_directories(&arguments.disks)?;
-    let machine = Machine::start(kernel, Arena::Medium)?;
+    let machine = Machine::start(kernel, Arena::Medium)?.with_maps(arguments.maps.read()?);
+    machine.maps.check_used(&paths)?;
     let report = machine.run(detect(&machine, &paths));
     if arguments.json {
         print_json(&report)?

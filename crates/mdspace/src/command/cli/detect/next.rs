@@ -192,12 +192,13 @@ fn listing(what: &str, listers: &[(&str, &str, &str)]) -> Next {
 }
 
 /// A program, and whether its name alone starts it.
-struct Program {
-    file: PathBuf,
+pub(crate) struct Program {
+    pub(crate) file: PathBuf,
     is_in_path: bool,
 }
 
-fn find(program: &str) -> Option<Program> {
+/// Finds a program in the user's PATH, and where the system's own programs are.
+pub(crate) fn find(program: &str) -> Option<Program> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let own = std::env::split_paths(&path).map(|directory| (directory, true));
     let system = SYSTEM.iter().map(|directory| (PathBuf::from(directory), false));

@@ -1,0 +1,193 @@
+//! The maps of members that are images of failing disks: what an image lacks is an unreadable range of the member.
+//!
+//! A map belongs to an image by the user's word: named, or beside the image if the user said so. Positions in a map are
+//! those of the disk, so a member that is a part of the image has its part of the map. A map that says more than the
+//! image holds is refused. Nothing is written, and a member with a map is only read.
+
+use crate::machine::Purpose;
+use crate::names::name_of;
+use crate::place::{identity, resolve_within};
+use disk::map::RescueMap;
+use engine::{Member, Refusal};
+use io::{AnyMember, OpenError, Rescued};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::{Error, ErrorKind, Result};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// An image may end within a block, which no member has; the rest of the block reads as a hole.
+const BLOCK_BYTES_MAX: u64 = 4096;
+
+/// A map is a text of some ten megabytes at most, even of a disk with a bad sector in each track.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// The ending of a map beside an image.
+const ENDING: &str = "map";
+
+/// Advice about a map that is none.
+const ADVICE: &str = "give ddrescue's mapfile, or what HDDSuperClone exports for ddrescue";
+
+/// The maps of a command's members.
+#[derive(Default)]
+pub(crate) struct Maps {
+    /// The images for which the user named a map.
+    named: Vec<PathBuf>,
+    /// Whether the map beside an image counts.
+    beside: bool,
+    /// The maps by the resolved path of the image; `None` for an image without one.
+    known: RefCell<HashMap<PathBuf, Option<Rc<RescueMap>>>>,
+}
+
+impl Maps {
+    /// Reads the maps of `pairs`, each an image and its map.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is no map.
+    pub(crate) fn named(pairs: &[(PathBuf, PathBuf)]) -> std::result::Result<Self, Refusal> {
+        let mut maps = Self::default();
+        for (image, map) in pairs {
+            let cannot = |error: Error| Refusal::new(error.to_string()).of(name_of(image)).field("map");
+            let resolved = image.canonicalize().map_err(cannot)?;
+            let text = |error: Error| Refusal::new(error.to_string()).of(name_of(map)).advice(ADVICE);
+            let read = read(map).map_err(text)?;
+            if maps.known.get_mut().insert(resolved, Some(Rc::new(read))).is_some() {
+                return Err(Refusal::new("two maps are given for it").of(name_of(image)).field("map"));
+            }
+            maps.named.push(image.clone());
+        }
+        Ok(maps)
+    }
+
+    /// Also counts the map beside an image: `disk.img.map`, or `disk.map` of `disk.img`.
+    #[cfg(feature = "command")]
+    pub(crate) fn and_beside(mut self, beside: bool) -> Self {
+        self.beside = beside;
+        self
+    }
+
+    fn is_empty(&self) -> bool {
+        self.named.is_empty() && !self.beside
+    }
+
+    /// Refuses maps for another purpose than reading.
+    pub(crate) fn refuse_writing(&self, purpose: Purpose) -> std::result::Result<(), Refusal> {
+        if self.is_empty() || purpose != Purpose::Write {
+            return Ok(());
+        }
+        let reason = "maps of images are only for reading: after a write a map would say the wrong thing";
+        Err(Refusal::new(reason).advice("read the array, or serve it with --read-only; to write, leave out the map"))
+    }
+
+    /// Refuses a map that was named for none of `paths`.
+    pub(crate) fn check_used(&self, paths: &[PathBuf]) -> std::result::Result<(), Refusal> {
+        let images: Vec<PathBuf> = paths.iter().filter_map(|path| Some(identity(path).ok()?.0)).collect();
+        let is_used = |image: &PathBuf| image.canonicalize().is_ok_and(|image| images.contains(&image));
+        match self.named.iter().find(|image| !is_used(image)) {
+            None => Ok(()),
+            Some(image) => {
+                let refusal = Refusal::new("it has a map, and is none of the members").of(name_of(image)).field("map");
+                Err(refusal.advice("name the image in the map as among the members"))
+            }
+        }
+    }
+
+    /// The map of an image.
+    fn of(&self, file: &Path) -> Result<Option<Rc<RescueMap>>> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let resolved = file.canonicalize()?;
+        if let Some(known) = self.known.borrow().get(&resolved) {
+            return Ok(known.clone());
+        }
+        let found = self.find(file)?.map(Rc::new);
+        self.known.borrow_mut().insert(resolved, found.clone());
+        Ok(found)
+    }
+
+    /// The map beside an image.
+    fn find(&self, file: &Path) -> Result<Option<RescueMap>> {
+        let mut appended = file.as_os_str().to_owned();
+        appended.push(format!(".{ENDING}"));
+        let mut places = [PathBuf::from(appended), file.with_extension(ENDING)].into_iter();
+        let Some(path) = places.find(|path| self.beside && path.is_file()) else { return Ok(None) };
+        let named = |error: Error| Error::new(error.kind(), format!("{}: {error}", name_of(&path)));
+        read(&path).map(Some).map_err(named)
+    }
+
+    /// The member at `path`, or its range `data`, which is open as `member`, without what its map calls unread.
+    ///
+    /// # Errors
+    /// The map calls more read than the image holds, or it cannot be used.
+    pub(crate) fn apply(
+        &self,
+        path: &Path,
+        data: Option<io::Part>,
+        member: AnyMember,
+    ) -> std::result::Result<AnyMember, OpenError> {
+        let failed = |source| OpenError::System { path: path.to_owned(), action: "use its map", source };
+        let Some(Mapped { disk_bytes, finished_end, holes }) = self.look_up(path, data).map_err(failed)? else {
+            return Ok(member);
+        };
+        let there = member.limits().bytes;
+        if finished_end > there.next_multiple_of(BLOCK_BYTES_MAX) {
+            let text =
+                format!("byte {finished_end} is read by it, and the image ends at {there}: a map of another image");
+            return Err(failed(Error::other(text)));
+        }
+        let is_complete = holes.is_empty() && disk_bytes == there;
+        Ok(if is_complete { member } else { Rescued::new(member, disk_bytes, holes).into() })
+    }
+
+    /// What the map says of the member at `path`, or of its range `data`; `None` if there is no map.
+    fn look_up(&self, path: &Path, data: Option<io::Part>) -> Result<Option<Mapped>> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let (file, part) = resolve_within(path, data)?;
+        let Some(map) = self.of(&file)? else { return Ok(None) };
+        let io::Part { at, bytes } = part.unwrap_or(io::Part { at: 0, bytes: u64::MAX });
+        let inside = |byte: u64| byte.saturating_sub(at).min(bytes);
+        let holes = map.holes(&(at..at.saturating_add(inside(map.end()))));
+        Ok(Some(Mapped {
+            disk_bytes: inside(map.end()),
+            finished_end: inside(map.finished_end()),
+            holes: holes.iter().map(|hole| inside(hole.start)..inside(hole.end)).collect(),
+        }))
+    }
+
+    /// What is to be said of the member at `path`, if its map says anything.
+    #[cfg(feature = "command")]
+    pub(crate) fn note(&self, path: &Path) -> Option<String> {
+        match self.look_up(path, None).ok()? {
+            Some(Mapped { holes, .. }) if holes.is_empty() => None,
+            Some(Mapped { holes, .. }) => {
+                let bytes: u64 = holes.iter().map(|hole| hole.end - hole.start).sum();
+                let places = if holes.len() == 1 { "place" } else { "places" };
+                Some(format!("{bytes} bytes in {} {places} were not read from the disk, by its map", holes.len()))
+            }
+            None if self.beside => Some("no map is beside it, so it is taken as complete".to_owned()),
+            None => None,
+        }
+    }
+}
+
+/// What a map says of a member, in bytes of the member.
+struct Mapped {
+    /// The end of what the map describes; the member's end if it is a part that lies within.
+    disk_bytes: u64,
+    /// The end of what was read.
+    finished_end: u64,
+    /// What was not read, up to `disk_bytes`.
+    holes: Vec<Range<u64>>,
+}
+
+fn read(path: &Path) -> Result<RescueMap> {
+    let metadata = path.metadata()?;
+    if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
+        return Err(Error::other("no file of a map's length"));
+    }
+    RescueMap::decode(&std::fs::read(path)?).map_err(|defect| Error::new(ErrorKind::InvalidData, defect))
+}
