@@ -26,11 +26,7 @@ struct Placed {
 
 /// Assembles the array of `geometry`, for reading. `words` are the members on the command line.
 pub(crate) async fn assemble(machine: &Machine, geometry: &GeometryText, words: &[OsString]) -> Result<Array, Failure> {
-    let slots = slots(geometry, words)?;
-    let paths: Vec<PathBuf> = slots.iter().flatten().cloned().collect();
-    machine.maps.check_used(&paths)?;
-    machine.note_maps(&paths);
-    let array = open_slots(machine, geometry, &slots, Purpose::Read).await?;
+    let array = open(machine, geometry, words, Purpose::Read).await?;
     tell!("note: assembled by --geometry, for reading only: nothing says that it fits, so check what is inside");
     Ok(array)
 }
@@ -42,16 +38,11 @@ pub(crate) async fn open(
     words: &[OsString],
     purpose: Purpose,
 ) -> Result<Array, Failure> {
-    open_slots(machine, geometry, &slots(geometry, words)?, purpose).await
-}
-
-async fn open_slots(
-    machine: &Machine,
-    geometry: &GeometryText,
-    slots: &[Option<PathBuf>],
-    purpose: Purpose,
-) -> Result<Array, Failure> {
-    let placed = place(machine, geometry, slots)?;
+    let slots = slots(geometry, words)?;
+    let paths: Vec<PathBuf> = slots.iter().flatten().cloned().collect();
+    machine.maps.check_used(&paths)?;
+    machine.note_maps(&paths);
+    let placed = place(machine, geometry, &slots)?;
     let (shape, data) = shape(geometry, &placed, slots.len())?;
     let mut members = Vec::new();
     for (Placed { path, slot, offset, .. }, data_bytes) in placed.iter().zip(data) {

@@ -80,11 +80,11 @@ impl Machine {
         let Some(inner) = inner else {
             return Ok(Target::whole(self.assemble(arguments, purpose, policy).await?));
         };
+        let consent = arguments.consent();
         if arguments.geometry().is_some() {
-            let array = self.assemble(arguments, purpose, policy).await?;
-            let devices = vec![(array.status().uuid, Bytes::of(&array))];
-            let volume = self.look_into(inner, devices, arguments.consent()).await?;
-            return Ok(Target { arrays: vec![array], volume, inner: Some(inner.to_owned()) });
+            let arrays = vec![self.assemble(arguments, purpose, policy).await?];
+            let volume = self.look_for(inner, &arrays, &[], consent).await.map_err(|r| refused(inner, r))?;
+            return Ok(Target { arrays, volume, inner: Some(inner.to_owned()) });
         }
         let (members, _) = arguments.resolve()?;
         let (found, plain) = match members.choice() {
@@ -99,7 +99,7 @@ impl Machine {
         for found in &found {
             arrays.push(self.assemble_found(arguments, found, purpose, policy).await?);
         }
-        let volume = self.look_for(inner, &arrays, &plain, arguments.consent()).await.map_err(|r| refused(inner, r))?;
+        let volume = self.look_for(inner, &arrays, &plain, consent).await.map_err(|r| refused(inner, r))?;
         Ok(Target { arrays, volume, inner: Some(inner.to_owned()) })
     }
 
