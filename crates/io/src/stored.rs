@@ -185,7 +185,7 @@ impl Inner {
 
     /// Copies the blocks at the ends of `range` into the data file, if the range has only a part of them.
     async fn fill_ends(self: &Rc<Self>, range: &Range<u64>) -> Result<(), MemberError> {
-        let is_ragged = |byte: u64| byte % BLOCK_BYTES != 0 && byte != self.limits.bytes;
+        let is_ragged = |byte: u64| !byte.is_multiple_of(BLOCK_BYTES) && byte != self.limits.bytes;
         let ends = [(range.start, range.start / BLOCK_BYTES), (range.end, range.end.saturating_sub(1) / BLOCK_BYTES)];
         for (end, block) in ends {
             if is_ragged(end) && !self.blocks.borrow().run(block..block + 1).0 {

@@ -6,6 +6,7 @@
 #[cfg(feature = "command")]
 use crate::blocking::BlockingPool;
 use crate::maps::Maps;
+use crate::medium::Medium;
 use crate::names::name_of;
 #[cfg(feature = "command")]
 use crate::names::path_of;
@@ -14,9 +15,7 @@ use crate::place;
 use engine::inspect::find_superblock;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use futures_util::future::join3;
-use io::{
-    AnyMember, Backend, Choice, Executor, FileMember, Lock, OpenError, OpenFile, OpenOptions, Overlay, RealClock,
-};
+use io::{AnyMember, Backend, Choice, Executor, FileMember, OpenError, OpenOptions, Overlay, RealClock};
 use parity::Kernel;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -125,6 +124,8 @@ pub(crate) struct Consent {
     pub(crate) raid0_layout: Option<u32>,
     /// As [`AssembleOptions::ignore_bad_blocks`].
     pub(crate) ignore_bad_blocks: bool,
+    /// As [`AssembleOptions::partial`].
+    pub(crate) partial: bool,
 }
 
 impl Machine {
@@ -186,16 +187,21 @@ impl Machine {
 
     /// Opens a member, for callers that examine the error.
     pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
-        self.candidate(path, open_place(path, purpose, self.overlay.as_deref())?)
+        self.candidate(path, None, open_place(path, purpose, self.overlay.as_deref())?)
     }
 
-    /// The member at `path`, with what its map says and the writes of its overlay.
-    fn candidate(&self, path: &Path, opened: Opened) -> Result<Candidate<AnyMember>, OpenError> {
-        let Opened { file, layer } = opened;
-        let under = self.maps.apply(path, None, file.into_member().into())?;
+    /// The member at `path`, or a range of it, with what its map says and the writes of its overlay.
+    fn candidate(
+        &self,
+        path: &Path,
+        data: Option<io::Part>,
+        opened: Opened,
+    ) -> Result<Candidate<AnyMember>, OpenError> {
+        let Opened { medium, layer } = opened;
+        let below = self.maps.apply(path, data, medium.into_member())?;
         let member = match layer {
-            None => under,
-            Some(layer) => layer.over(under).into(),
+            None => below,
+            Some(layer) => layer.over(below).into(),
         };
         Ok(Candidate { name: name_of(path), member })
     }
@@ -218,15 +224,19 @@ impl Machine {
         let limit = timeout.unwrap_or_default().max(OPEN_TIMEOUT);
         let opened = self.blocking.run(&self.clock, limit, open).await;
         let opened = opened.map_err(|refusal| refusal.of(name))?;
-        Ok(opened.and_then(|opened| self.candidate(path, opened)))
+        Ok(opened.and_then(|opened| self.candidate(path, None, opened)))
     }
 
     /// Opens a part of a member, or of the part of a file that the member is, as part of an array that is only read.
     #[cfg(feature = "command")]
-    pub(crate) fn open_data(&self, path: &Path, data: io::Part) -> Result<Candidate<AnyMember>, Refusal> {
-        let opened = open_part(path, Some(data), Purpose::Read).map_err(|error| not_opened(&error))?;
-        let member = self.maps.apply(path, Some(data), opened.into_member());
-        Ok(Candidate { name: name_of(path), member: member.map_err(|error| not_opened(&error))? })
+    pub(crate) fn open_data(
+        &self,
+        path: &Path,
+        data: io::Part,
+        purpose: Purpose,
+    ) -> Result<Candidate<AnyMember>, Refusal> {
+        let opened = Medium::open(path, Some(data), purpose).map(|medium| Opened { medium, layer: None });
+        opened.and_then(|opened| self.candidate(path, Some(data), opened)).map_err(|error| not_opened(&error))
     }
 
     /// Opens all members.
@@ -256,11 +266,12 @@ impl Machine {
     ) -> Result<Array, Refusal> {
         let read_only = purpose != Purpose::Write;
         let offer = if read_only { self.over_logs(offer).await } else { offer };
-        let Consent { force, raid0_layout, ignore_bad_blocks } = consent;
+        let Consent { force, raid0_layout, ignore_bad_blocks, partial } = consent;
         let options = AssembleOptions {
             force,
             raid0_layout,
             ignore_bad_blocks,
+            partial,
             read_only,
             replay: read_only,
             bitmap,
@@ -319,54 +330,17 @@ impl Machine {
 }
 
 /// A member that is open and locked, but not bound to an executor yet.
-pub(crate) struct Opened {
-    file: OpenFile,
+struct Opened {
+    medium: Medium,
     layer: Option<Layer>,
-}
-
-impl Opened {
-    /// Binds it to the current thread's executor.
-    pub(crate) fn into_member(self) -> AnyMember {
-        let under = self.file.into_member().into();
-        match self.layer {
-            None => under,
-            Some(layer) => layer.over(under).into(),
-        }
-    }
 }
 
 /// Opens a member. With an overlay it is only read, and the overlay's files are opened for `purpose`.
 fn open_place(path: &Path, purpose: Purpose, overlay: Option<&OverlayDirectory>) -> Result<Opened, OpenError> {
-    let Some(overlay) = overlay else { return open_source(path, purpose) };
+    let Some(overlay) = overlay else { return Ok(Opened { medium: Medium::open(path, None, purpose)?, layer: None }) };
     let below = if purpose == Purpose::Look { Purpose::Look } else { Purpose::Read };
-    let opened = open_source(path, below)?;
-    Ok(Opened { layer: overlay.layer(path, purpose)?, ..opened })
-}
-
-/// Opens the file or device of a member, which may be a part of it.
-pub(crate) fn open_source(path: &Path, purpose: Purpose) -> Result<Opened, OpenError> {
-    open_part(path, None, purpose)
-}
-
-/// As [`open_source`], only `data` of it.
-fn open_part(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<Opened, OpenError> {
-    let (file, part) = place::resolve(path).map_err(|source| OpenError::System {
-        path: path.to_owned(),
-        action: "find the partition",
-        source,
-    })?;
-    let part = place::part_of(part, data);
-    let file = OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })?;
-    Ok(Opened { file, layer: None })
-}
-
-fn options_for(purpose: Purpose) -> OpenOptions {
-    let (read_only, lock) = match purpose {
-        Purpose::Write => (false, Lock::Exclusive),
-        Purpose::Read => (true, Lock::Shared),
-        Purpose::Look => (true, Lock::None),
-    };
-    OpenOptions { read_only, lock, ..OpenOptions::default() }
+    let medium = Medium::open(path, None, below)?;
+    Ok(Opened { medium, layer: overlay.layer(path, purpose)? })
 }
 
 /// Creates an executor. If the user's locked memory is all in use, it retries: a process that has just ended may still

@@ -6,7 +6,7 @@
 
 use crate::machine::Purpose;
 use crate::names::name_of;
-use crate::place::{identity, part_of, resolve};
+use crate::place::{canonical, identity, resolve_within};
 use disk::map::RescueMap;
 use engine::{Member, Refusal};
 use io::{AnyMember, OpenError, Rescued};
@@ -98,7 +98,7 @@ impl Maps {
         if self.is_empty() {
             return Ok(None);
         }
-        let resolved = file.canonicalize()?;
+        let resolved = canonical(file)?;
         if let Some(known) = self.known.borrow().get(&resolved) {
             return Ok(known.clone());
         }
@@ -117,7 +117,7 @@ impl Maps {
         read(&path).map(Some).map_err(named)
     }
 
-    /// The member at `path`, or a part of it (`data`), which is open as `member`, without what its map calls unread.
+    /// The member at `path`, or its range `data`, which is open as `member`, without what its map calls unread.
     ///
     /// # Errors
     /// The map calls more read than the image holds, or it cannot be used.
@@ -141,14 +141,14 @@ impl Maps {
         Ok(if is_complete { member } else { Rescued::new(member, disk_bytes, holes).into() })
     }
 
-    /// What the map says of the member at `path`, or of a part of it; `None` if there is no map.
+    /// What the map says of the member at `path`, or of its range `data`; `None` if there is no map.
     fn look_up(&self, path: &Path, data: Option<io::Part>) -> Result<Option<Mapped>> {
         if self.is_empty() {
             return Ok(None);
         }
-        let (file, part) = resolve(path)?;
+        let (file, part) = resolve_within(path, data)?;
         let Some(map) = self.of(&file)? else { return Ok(None) };
-        let io::Part { at, bytes } = part_of(part, data).unwrap_or(io::Part { at: 0, bytes: u64::MAX });
+        let io::Part { at, bytes } = part.unwrap_or(io::Part { at: 0, bytes: u64::MAX });
         let inside = |byte: u64| byte.saturating_sub(at).min(bytes);
         let holes = map.holes(&(at..at.saturating_add(inside(map.end()))));
         Ok(Some(Mapped {

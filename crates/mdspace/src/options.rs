@@ -23,6 +23,7 @@ pub struct Options {
     bitmap: Option<PathBuf>,
     maps: Vec<(PathBuf, PathBuf)>,
     overlay: Option<PathBuf>,
+    partial: bool,
 }
 
 impl Options {
@@ -67,6 +68,14 @@ impl Options {
     /// that member, so its data comes from the other members. Only for reading.
     pub fn map(mut self, image: impl Into<PathBuf>, mapfile: impl Into<PathBuf>) -> Self {
         self.maps.push((image.into(), mapfile.into()));
+        self
+    }
+
+    /// Whether to open an array with fewer members than it needs: what these hold is read, and everything else fails with
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io). Only for reading. At levels without redundancy the missing members are
+    /// taken to be as long as the others, which [`Status::warnings`](crate::Status::warnings) tells.
+    pub fn partial(mut self, partial: bool) -> Self {
+        self.partial = partial;
         self
     }
 
@@ -118,7 +127,7 @@ impl Options {
         machine
             .assemble_offer(
                 Offer { members, bitmap },
-                Consent { force: self.force, ..Consent::default() },
+                Consent { force: self.force, partial: self.partial, ..Consent::default() },
                 purpose,
                 BitmapPolicy::default(),
             )

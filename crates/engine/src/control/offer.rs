@@ -26,6 +26,9 @@ pub struct AssembleOptions {
     pub force: bool,
     /// Never write to any member.
     pub read_only: bool,
+    /// Start with fewer members than the array needs: what those hold is read, and everything else is an error. In
+    /// doubt nothing is reconstructed. Only with `read_only`.
+    pub partial: bool,
     /// With `read_only`: replay what md's logs hold into the members, whose writes stay in memory. Without it, an array
     /// that needs such a log is refused.
     pub replay: bool,
@@ -65,6 +68,7 @@ impl Default for AssembleOptions {
         Self {
             force: false,
             read_only: false,
+            partial: false,
             replay: false,
             ignore_bad_blocks: false,
             raid0_layout: None,

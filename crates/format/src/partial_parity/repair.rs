@@ -53,7 +53,7 @@ impl Entry {
             return wrong("ppl.data_size", format!("{data} bytes with {partial} of partial parity, not whole sectors"));
         }
         // A write of all data chunks needs no partial parity.
-        let chunks = if partial == 0 { u64::from(parity.data_chunks()) } else { data / partial };
+        let chunks = data.checked_div(partial).unwrap_or_else(|| parity.data_chunks().into());
         let Some(rows) = (data.is_multiple_of(chunks.max(1)) && chunks > 0).then(|| data / chunks) else {
             return wrong("ppl.data_size", format!("{data} bytes are not the same rows of {chunks} chunks"));
         };

@@ -26,10 +26,29 @@ pub(super) struct Warnings {
 }
 
 impl Warnings {
-    pub(super) fn of(geometry: &Geometry, rescue: &Rescue, missing: &dyn Fn(Slot) -> bool) -> Self {
+    pub(super) fn of(
+        geometry: &Geometry,
+        rescue: &Rescue,
+        missing: &dyn Fn(Slot) -> bool,
+        options: &AssembleOptions,
+    ) -> Self {
+        let is_short = options.partial && !geometry.survives(missing);
         let missing: Vec<Slot> = (0..geometry.slots()).map(Slot).filter(|&slot| missing(slot)).collect();
         let taken = (!rescue.taken.is_empty()).then(|| forced::warning(&rescue.forced, geometry.level(), &missing));
-        Self { texts: taken.into_iter().collect(), missing }
+        let partial = is_short.then(|| partial_warning(geometry, &missing));
+        Self { texts: taken.into_iter().chain(partial).collect(), missing }
+    }
+}
+
+/// The warning about an array with fewer members than it needs.
+fn partial_warning(geometry: &Geometry, missing: &[Slot]) -> String {
+    let slots = slots_text(missing);
+    match geometry.level().redundancy() {
+        Redundancy::None => format!(
+            "what {slots} held cannot be read; the missing members are taken to be as long as the others, and if they \
+             were not, what is read may be out of its place"
+        ),
+        Redundancy::Copies | Redundancy::Parity => format!("what only {slots} held cannot be read"),
     }
 }
 
@@ -59,6 +78,14 @@ pub(super) fn agreement(
         Redundancy::Copies => Ok((Resync::From(Sectors(0)), false)),
         Redundancy::Parity if !is_degraded && rescue.taken.is_empty() => Ok((resync, false)),
         Redundancy::Parity if !is_degraded => Ok((Resync::From(Sectors(0)), false)),
+        Redundancy::Parity if options.partial && !options.force => {
+            let slots = slots_text(&warnings.missing);
+            warnings.texts.push(format!(
+                "the array was not stopped cleanly, so nothing is reconstructed where parity may be wrong, and what \
+                 {slots} held cannot be read there"
+            ));
+            Ok((resync, false))
+        }
         Redundancy::Parity if options.force || mutant!("write-hole-taken") => {
             log.check(freshest, options)?;
             if resync != Resync::Clean {
@@ -73,9 +100,9 @@ pub(super) fn agreement(
         Redundancy::Parity => log.check(freshest, options).and_then(|()| {
             let reason = "the array is dirty and degraded: where a write was under way when it stopped, the missing \
                           member's data would be reconstructed wrong (the write hole)";
-            Err(Refusal::new(reason)
-                .field("superblock.resync_offset")
-                .advice("give a current member for each slot, or accept that with --force"))
+            Err(Refusal::new(reason).field("superblock.resync_offset").advice(
+                "give a current member for each slot, or accept that with --force; --partial reads what is certain",
+            ))
         }),
     }
 }

@@ -56,6 +56,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         pool: Pool,
         clock: C,
     ) -> Result<Rc<Self>, Refusal> {
+        if options.partial && !options.read_only {
+            return Err(Refusal::new("an array with fewer members than it needs is only read"));
+        }
         let Offer { members, bitmap } = offer;
         let mut offered = find_all(members, &pool).await?;
         adopt_size(&mut offered);
@@ -88,7 +91,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let missing = |slot: Slot| {
             !slots[slot.index()].as_ref().is_some_and(|d: &Rc<Device<M>>| d.state.get() == DeviceState::InSync)
         };
-        if !geometry.survives(&missing) {
+        if !geometry.survives(&missing) && !options.partial {
             let spares: Vec<&str> = spares.iter().map(|spare| &*spare.name).collect();
             return Err(too_few(&geometry, &missing, &left_out, &spares, &rescue));
         }
@@ -96,7 +99,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if !is_built {
             freshest.resync = Resync::From(Sectors(0));
         }
-        let mut warnings = Warnings::of(&geometry, &rescue, &missing);
+        let mut warnings = Warnings::of(&geometry, &rescue, &missing, &options);
         let mut data_only = DataOnly::new();
         let log = match &journal {
             Some(found) => {

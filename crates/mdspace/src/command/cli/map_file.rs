@@ -67,7 +67,9 @@ impl MapFile {
 
     /// Gives all that has one status another.
     pub(super) fn change(&mut self, from: Status, to: Status) {
-        while let Some(range) = self.map.next(from, 0) {
+        let mut at = 0;
+        while let Some(range) = self.map.next(from, at) {
+            at = range.end;
             self.map.mark(range, to);
         }
     }

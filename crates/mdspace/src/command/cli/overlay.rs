@@ -111,9 +111,7 @@ fn discard(arguments: &OverlayArguments) -> Result<(), Failure> {
     let ended = Ended { directory: name_of(&arguments.directory), members, committed_bytes: 0 };
     match arguments.json {
         true => print_json(&ended),
-        false => {
-            print(&format!("{}: discarded; its {} members are as they were\n", ended.directory, ended.members.len()))
-        }
+        false => print(&format!("{}: discarded; the members are as they were\n", ended.directory)),
     }
 }
 

@@ -24,8 +24,8 @@ pub(super) struct Lost {
     pub(super) at: u64,
     /// Its length.
     pub(super) bytes: u64,
-    /// The error at its beginning.
-    pub(super) reason: String,
+    /// The error at its beginning; only of the first ranges.
+    pub(super) reason: Option<String>,
 }
 
 /// The unreadable ranges, in order.
@@ -69,13 +69,17 @@ impl Losses {
     pub(super) fn add(&mut self, range: &Range<u64>, reason: String) {
         match self.0.last_mut() {
             Some(before) if before.at + before.bytes == range.start => before.bytes += range.end - range.start,
-            _ => self.0.push(Lost { at: range.start, bytes: range.end - range.start, reason }),
+            _ => {
+                let reason = (self.0.len() < PRINTED_MAX).then_some(reason);
+                self.0.push(Lost { at: range.start, bytes: range.end - range.start, reason });
+            }
         }
     }
 
     /// Prints lost ranges of `whole` on standard error, and returns them all.
     pub(super) fn told(self, whole: &str) -> Vec<Lost> {
-        for Lost { at, bytes, reason } in self.0.iter().take(PRINTED_MAX) {
+        for Lost { at, bytes, reason } in &self.0 {
+            let Some(reason) = reason else { break };
             tell!("lost: {bytes} bytes at byte {at} of {whole} are zeros: {reason}");
         }
         if let Some(more) = self.0.len().checked_sub(PRINTED_MAX).filter(|more| *more > 0) {

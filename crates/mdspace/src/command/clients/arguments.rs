@@ -427,7 +427,7 @@ pub(crate) struct ScrubArguments {
     pub(crate) bitmap: Option<PathBuf>,
 
     /// How the array was put together, where superblocks are lost or wrong, as for `read`. It is only checked
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["array", "uuid", "bitmap", "repair", "resume"])]
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["array", "uuid", "bitmap", "repair", "resume", "overlay"])]
     pub(crate) geometry: Option<GeometryText>,
 
     #[command(flatten)]

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 pub(crate) struct MemberArguments {
     /// The members, in any order: image files, block devices, whole disks, a part of one (disk.img:2,
-    /// disk.img@OFFSET+LENGTH), quoted globs; for `examine`, or with --uuid or --name, directories
+    /// disk.img@OFFSET+LENGTH), qcow2 and other images, NBD URIs, quoted globs; for `examine`, or with --uuid or --name, directories
     #[arg(value_name = "MEMBER", required = true)]
     pub(crate) members: Vec<OsString>,
 
@@ -56,7 +56,7 @@ impl Overlay {
 #[derive(Debug, Args)]
 pub(crate) struct AssembleArguments {
     /// The members, in any order: image files, block devices, whole disks, a part of one (disk.img:2,
-    /// disk.img@OFFSET+LENGTH), quoted globs, and with --uuid or --name directories
+    /// disk.img@OFFSET+LENGTH), qcow2 and other images, NBD URIs, quoted globs, and with --uuid or --name directories
     #[arg(value_name = "MEMBER", required_unless_present_any = ["scan", "geometry"])]
     members: Vec<OsString>,
 
@@ -80,6 +80,10 @@ pub(crate) struct AssembleArguments {
     /// name what may be lost or wrong. Reading writes nothing
     #[arg(long)]
     pub(crate) force: bool,
+
+    /// Start with fewer members than the array needs, for reading: what those hold is read, everything else is an error
+    #[arg(long, conflicts_with = "geometry")]
+    pub(crate) partial: bool,
 
     /// How a RAID-0 of unequal members was striped, if its superblocks do not say
     #[arg(long, value_name = "LAYOUT")]
@@ -191,7 +195,7 @@ impl AssembleArguments {
     /// What the user consents to.
     pub(crate) fn consent(&self) -> Consent {
         let raid0_layout = self.raid0_layout.map(Raid0Layout::number);
-        Consent { force: self.force, raid0_layout, ignore_bad_blocks: self.ignore_bad_blocks }
+        Consent { force: self.force, raid0_layout, ignore_bad_blocks: self.ignore_bad_blocks, partial: self.partial }
     }
 
     /// `members` and `bitmap`, with defaults for everything else.
@@ -204,6 +208,7 @@ impl AssembleArguments {
             scan: false,
             config: None,
             force: false,
+            partial: false,
             raid0_layout: None,
             ignore_bad_blocks: false,
             maps: MapArguments::default(),

@@ -249,6 +249,12 @@ impl Machine {
             )
             .advise("use it with `mdspace read`, or with `mdspace serve --read-only`"));
         }
+        if arguments.partial && purpose == Purpose::Write {
+            return Err(Failure::refused(
+                "--partial: only for reading; an array without enough members takes no writes",
+            )
+            .advise("use it with `mdspace read`, or with `mdspace serve --read-only`"));
+        }
         let array = match self.assemble_offer(Offer { members, bitmap }, arguments.consent(), purpose, policy).await {
             Ok(array) => array,
             Err(refusal) if refusal.field.as_deref() == Some("superblock.set_uuid") => {
