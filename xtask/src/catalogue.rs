@@ -113,6 +113,7 @@ pub(crate) const STEPS: &[Step] = &[
         dist::NEEDS,
         dist::static_command,
     )),
+    beside(step("layers", "volumes of firmware RAID and of LVM hold the real drivers' bytes", LAYERS, layers)),
     beside(step("fuse", "file systems on a loop device over the array as a file, also without root", FUSE, fuse)),
     beside(step(
         "unprivileged",
@@ -151,6 +152,12 @@ pub(crate) const STEPS: &[Step] = &[
         "arrays that start only by --force hold the driver's data, and then start under it without force",
         &["linux.uml", "mdadm", "modprobe", "nbdsh", "python3"],
         forced,
+    )),
+    beside(step(
+        "unfinished",
+        "what the real driver left unfinished is read as the driver reads it",
+        GUEST,
+        unfinished,
     )),
     beside(step(
         "bad-blocks",
@@ -217,6 +224,9 @@ const REFUSED: &[&str] = &["python3", "nbdsh", "nbdcopy", "nbdinfo", "qemu-io", 
 
 /// Programs that create the members of a NAS, and those in the commands of the page.
 const RESCUE: &[&str] = &["linux.uml", "mdadm", "modprobe", "mke2fs", "debugfs", "nbdcopy", "jq", "ddrescuelog"];
+
+/// Programs that create containers and volume groups.
+const LAYERS: &[&str] = &["linux.uml", "mdadm", "mdmon", "modprobe", "vgcreate", "cc"];
 
 /// Programs that test an array as a file.
 const FUSE: &[&str] =
@@ -467,6 +477,17 @@ fn rescue(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed("the page's commands, on mdadm's members".to_owned()))
 }
 
+fn layers(log: &mut Log) -> Result<Verdict> {
+    build_released(log)?;
+    let place = Scratch::create("layers")?;
+    for script in ["containers.sh", "lvm.sh"] {
+        let guest = Guest::default().memory("768M").limit(Duration::from_secs(600));
+        run_guest(log, &guest, script, &[place.path.as_os_str()])?;
+    }
+    log.run(Command::new("tests/layers.sh").arg(root().join(RELEASED)).arg(&place.path))?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
 fn fuse(log: &mut Log) -> Result<Verdict> {
     build(log)?;
     let root_user = Command::new("id").arg("-u").output()?.stdout.trim_ascii() == b"0";
@@ -555,6 +576,13 @@ fn forced(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
     let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
     run_guest(log, &guest, "forced.sh", &[root().join(RELEASED).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn unfinished(log: &mut Log) -> Result<Verdict> {
+    build_released(log)?;
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
+    run_guest(log, &guest, "unfinished.sh", &[root().join(RELEASED).as_os_str()])?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 

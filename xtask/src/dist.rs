@@ -28,7 +28,7 @@ pub(crate) const NEEDS: &[&str] =
     &["x86_64-linux-gnu-gcc", "aarch64-linux-gnu-gcc", "buildah", "unshare", "nbdcopy", "nbdinfo", "openssl", "jq"];
 
 /// What makes and tries the packages of a release, beside what makes and tries the image.
-pub(crate) const PACKAGES_NEED: &[&str] = &["buildah", "dpkg-deb", "gzip", "groff", cross::EMULATOR];
+pub(crate) const PACKAGES_NEED: &[&str] = &["buildah", "dpkg-deb", "gzip", "groff", "mmdebstrap", cross::EMULATOR];
 
 /// The step `dist`.
 pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
@@ -41,36 +41,51 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
     }
     fs::create_dir_all(&place)?;
     let tree = Scratch::create("dist")?;
+    let sizes = make_commands(&place)?;
+    let [package, _] = make_packages(log, &place, &tree.path)?;
+    let image = place.join(format!("mdspace-{VERSION}-image.tar"));
+    build_image(log, &tree.path, &MACHINES, &place, &image)?;
+    let outcome = try_image(log, &tree.path, &image)?;
+    let emulated = cross::use_command(log, &command_in(&place, &MACHINES[1]))?;
+    let (target, kernel) = (MACHINES[1].target, "none: system calls translated");
+    let tested = "emulated: the package of a release, and its command";
+    Record::new("none", kernel, "aarch64, pages of 4 KiB", target, tested).leave("4-dist")?;
+    let installed = install_in_debian(log, &tree.path, &package)?;
+    log.run(Command::new("bash").args(["-c", "sha256sum mdspace* >SHA256SUMS"]).current_dir(&place))?;
+    Ok(Verdict::Passed(format!("{}; {sizes}; {outcome}; emulated, {emulated}; {installed}", place.display())))
+}
+
+/// Puts the commands there, without symbols; returns their sizes as a text.
+fn make_commands(place: &Path) -> Result<String> {
     let mut sizes = Vec::new();
     for machine in &MACHINES {
-        let command = command_in(&place, machine);
+        let command = command_in(place, machine);
         strip(machine, "release", &command)?;
         let bytes = fs::metadata(&command)?.len();
         ensure!(bytes <= BYTES_MAX, "{} has {bytes} bytes, more than {BYTES_MAX}", command.display());
         sizes.push(format!("{} {:.1} MB", machine.debian, bytes as f64 / 1e6));
     }
-    for machine in &MACHINES {
+    Ok(sizes.join(", "))
+}
+
+/// Makes the package of each command, and installs it into a directory below `tree`.
+fn make_packages(log: &mut Log, place: &Path, tree: &Path) -> Result<[PathBuf; 2]> {
+    let [native, _] = &MACHINES;
+    let mut make = |machine: &Machine| {
         let made = package::make(&package::Command {
-            path: &command_in(&place, machine),
-            describes_itself: &command_in(&place, &MACHINES[0]),
+            path: &command_in(place, machine),
+            describes_itself: &command_in(place, native),
             architecture: machine.debian,
             libraries: Libraries::None,
-            place: &place,
+            place,
         })?;
-        let emulator = (machine.debian != MACHINES[0].debian).then_some(cross::EMULATOR);
-        let installed = tree.path.join(machine.debian);
+        let emulator = (machine.debian != native.debian).then_some(cross::EMULATOR);
+        let installed = tree.join(machine.debian);
         fs::create_dir(&installed)?;
-        log.run(Command::new("tests/package.sh").arg(made).arg(installed).args(emulator))?;
-    }
-    let image = place.join(format!("mdspace-{VERSION}-image.tar"));
-    build_image(log, &tree.path, &MACHINES, &place, &image)?;
-    let outcome = try_image(log, &tree.path, &image)?;
-    log.run(Command::new("bash").args(["-c", "sha256sum mdspace* >SHA256SUMS"]).current_dir(&place))?;
-    let [_, other] = &MACHINES;
-    let tested = "emulated: the package of a release, and its command";
-    let kernel = "none: system calls translated";
-    Record::new("none", kernel, "aarch64, pages of 4 KiB", other.target, tested).leave("4-dist")?;
-    Ok(Verdict::Passed(format!("{}; {}; {outcome}", place.display(), sizes.join(", "))))
+        log.run(Command::new("tests/package.sh").arg(&made).arg(installed).args(emulator))?;
+        anyhow::Ok(made)
+    };
+    Ok([make(&MACHINES[0])?, make(&MACHINES[1])?])
 }
 
 /// The step `static`.
@@ -102,6 +117,19 @@ fn try_image(log: &mut Log, place: &Path, image: &Path) -> Result<String> {
     let tried = place.join("tried");
     fs::create_dir(&tried)?;
     log.run(Command::new("tests/alone.sh").arg(image).arg(&tried))?;
+    log.last_line()
+}
+
+/// Installs a package for this machine into several versions of Debian; returns what came of it.
+fn install_in_debian(log: &mut Log, place: &Path, package: &Path) -> Result<String> {
+    if !is_root()? {
+        return Ok("the package NOT installed in other systems, as that needs root".into());
+    }
+    let tried = place.join("places");
+    fs::create_dir(&tried)?;
+    log.run(Command::new("tests/places.sh").arg(package).arg(&tried))?;
+    let tested = "run: the package of a release, and its command";
+    Record::new("Debian 11, 12 and 13", "the host's", "x86-64", MACHINES[0].target, tested).leave("4-debian")?;
     log.last_line()
 }
 

@@ -6,14 +6,16 @@
 #[cfg(feature = "command")]
 use crate::blocking::BlockingPool;
 use crate::maps::Maps;
+use crate::medium::Medium;
 use crate::names::name_of;
 #[cfg(feature = "command")]
 use crate::names::path_of;
 use crate::overlay::{self, Layer, OverlayDirectory};
 use crate::place;
+use engine::inspect::find_superblock;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use futures_util::future::join3;
-use io::{AnyMember, Backend, Choice, Executor, FileMember, Lock, OpenError, OpenFile, OpenOptions, RealClock};
+use io::{AnyMember, Backend, Choice, Executor, FileMember, OpenError, OpenOptions, Overlay, RealClock};
 use parity::Kernel;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -195,8 +197,8 @@ impl Machine {
         data: Option<io::Part>,
         opened: Opened,
     ) -> Result<Candidate<AnyMember>, OpenError> {
-        let Opened { file, layer } = opened;
-        let below = self.maps.apply(path, data, file.into_member().into())?;
+        let Opened { medium, layer } = opened;
+        let below = self.maps.apply(path, data, medium.into_member())?;
         let member = match layer {
             None => below,
             Some(layer) => layer.over(below).into(),
@@ -227,8 +229,13 @@ impl Machine {
 
     /// Opens a part of a member, or of the part of a file that the member is, as part of an array that is only read.
     #[cfg(feature = "command")]
-    pub(crate) fn open_data(&self, path: &Path, data: io::Part) -> Result<Candidate<AnyMember>, Refusal> {
-        let opened = open_part(path, Some(data), Purpose::Read).map(|file| Opened { file, layer: None });
+    pub(crate) fn open_data(
+        &self,
+        path: &Path,
+        data: io::Part,
+        purpose: Purpose,
+    ) -> Result<Candidate<AnyMember>, Refusal> {
+        let opened = Medium::open(path, Some(data), purpose).map(|medium| Opened { medium, layer: None });
         opened.and_then(|opened| self.candidate(path, Some(data), opened)).map_err(|error| not_opened(&error))
     }
 
@@ -258,6 +265,7 @@ impl Machine {
         bitmap: BitmapPolicy,
     ) -> Result<Array, Refusal> {
         let read_only = purpose != Purpose::Write;
+        let offer = if read_only { self.over_logs(offer).await } else { offer };
         let Consent { force, raid0_layout, ignore_bad_blocks, partial } = consent;
         let options = AssembleOptions {
             force,
@@ -265,11 +273,29 @@ impl Machine {
             ignore_bad_blocks,
             partial,
             read_only,
+            replay: read_only,
             bitmap,
             kernel: self.kernel,
             ..Default::default()
         };
-        Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await
+        match read_only {
+            true => Array::assemble_to_read(offer, options, self.pool.clone(), self.clock.clone()).await,
+            false => Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await,
+        }
+    }
+
+    /// Puts memory over the members of an array that has a log of md's. Assembly replays the log into it.
+    async fn over_logs(&self, offer: Offer<AnyMember>) -> Offer<AnyMember> {
+        let mut has_log = false;
+        for Candidate { name, member } in &offer.members {
+            let found = find_superblock(name, member, &self.pool).await;
+            has_log |= found.is_ok_and(|found| found.superblock.ppl.is_some() || found.superblock.journal);
+        }
+        if !has_log {
+            return offer;
+        }
+        let over = |Candidate { name, member }| Candidate { name, member: Overlay::in_memory(member).into() };
+        Offer { members: offer.members.into_iter().map(over).collect(), ..offer }
     }
 
     /// Checks whether assembly for writing would succeed. It writes nothing and takes no lock.
@@ -305,40 +331,16 @@ impl Machine {
 
 /// A member that is open and locked, but not bound to an executor yet.
 struct Opened {
-    file: OpenFile,
+    medium: Medium,
     layer: Option<Layer>,
 }
 
 /// Opens a member. With an overlay it is only read, and the overlay's files are opened for `purpose`.
 fn open_place(path: &Path, purpose: Purpose, overlay: Option<&OverlayDirectory>) -> Result<Opened, OpenError> {
-    let Some(overlay) = overlay else { return Ok(Opened { file: open_file(path, purpose)?, layer: None }) };
+    let Some(overlay) = overlay else { return Ok(Opened { medium: Medium::open(path, None, purpose)?, layer: None }) };
     let below = if purpose == Purpose::Look { Purpose::Look } else { Purpose::Read };
-    let file = open_file(path, below)?;
-    Ok(Opened { file, layer: overlay.layer(path, purpose)? })
-}
-
-/// Opens the file or device of a member, which may be a part of it.
-pub(crate) fn open_file(path: &Path, purpose: Purpose) -> Result<OpenFile, OpenError> {
-    open_part(path, None, purpose)
-}
-
-/// As [`open_file`], only `data` of it.
-fn open_part(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<OpenFile, OpenError> {
-    let (file, part) = place::resolve_within(path, data).map_err(|source| OpenError::System {
-        path: path.to_owned(),
-        action: "find the partition",
-        source,
-    })?;
-    OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })
-}
-
-fn options_for(purpose: Purpose) -> OpenOptions {
-    let (read_only, lock) = match purpose {
-        Purpose::Write => (false, Lock::Exclusive),
-        Purpose::Read => (true, Lock::Shared),
-        Purpose::Look => (true, Lock::None),
-    };
-    OpenOptions { read_only, lock, ..OpenOptions::default() }
+    let medium = Medium::open(path, None, below)?;
+    Ok(Opened { medium, layer: overlay.layer(path, purpose)? })
 }
 
 /// Creates an executor. If the user's locked memory is all in use, it retries: a process that has just ended may still

@@ -514,3 +514,89 @@ fn a_served_array_with_too_few_members_answers_checks_and_status() {
     here.run("stop --control control").ok();
     assert_eq!(server.wait(), Some(0));
 }
+
+#[test]
+fn examine_says_how_far_a_stale_member_is_behind_and_where_it_may_differ() {
+    let here = Workplace::new();
+    let options = "--size 16M --bitmap internal --bitmap-chunk 64K --data-offset 1M";
+    here.run(&format!("create --level 1 {options} a b c")).ok();
+    let mut random = Random(11);
+    here.run_with("write a b c", &random.bytes(14 << 20)).ok();
+    // Writes without the third member, in three chunks of the bitmap, two of them neighbours.
+    for at in [100, 3 * MIB + 64 * 1024 - 1, 9 * MIB] {
+        here.run_with(&format!("write a b --offset {at}"), &random.bytes(3)).ok();
+    }
+    let report = parsed(&here.run("examine --json a b c").text());
+    let behind = &report["arrays"][0]["behind"][0];
+    assert_eq!(report["arrays"][0]["behind"].as_array().map(Vec::len), Some(1), "{report}");
+    assert!(behind["name"] == "c" && behind["events"].as_u64() > Some(1), "{behind}");
+    let ranges: Vec<(u64, u64)> = behind["differs"]["ranges"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|range| (range["at"].as_u64().expect("a number"), range["bytes"].as_u64().expect("a number")))
+        .collect();
+    assert_eq!(ranges, [(0, 65_536), (3 * MIB, 131_072), (9 * MIB, 65_536)], "{behind}");
+    // What lies outside of these ranges is the same, byte for byte; and something in each differs.
+    let images = here.contents(&["a", "c"]);
+    let data_at = report["members"][0]["data_at"].as_u64().expect("a number");
+    let differs = |at: u64| images[0][(data_at + at) as usize] != images[1][(data_at + at) as usize];
+    let named = |at: u64| ranges.iter().any(|(start, bytes)| (*start..start + bytes).contains(&at));
+    assert!((0..14 * MIB).all(|at| named(at) || !differs(at)), "something else differs");
+    assert!(ranges.iter().all(|(start, bytes)| (*start..start + bytes).any(differs)), "nothing differs");
+    let text = here.run("examine a b c").text();
+    for words in
+        ["would not be used: c: stale: its events are", "behind: c: by ", "at most 256 KiB differ, in 3 ranges"]
+    {
+        assert!(text.contains(words), "no `{words}` in {text}");
+    }
+    // Without a bitmap nothing says what differs; the array that cannot be started says how far each is behind.
+    here.run("create --level 5 --size 8M d e f").ok();
+    here.run_with("write d e f", b"first").ok();
+    here.run_with("write d e", b"later").ok();
+    let report = parsed(&here.run("examine --json d f").expect(1, &[]).text());
+    let behind = &report["arrays"][0]["behind"][0];
+    assert!(behind["name"] == "f" && behind["differs"].is_null(), "{report}");
+    assert!(report["arrays"][0]["refusal"].as_str().expect("it lacks two").contains("stale"), "{report}");
+}
+
+/// A line that a program prints about a file.
+fn said(program: &str, arguments: &[&str], place: &std::path::Path) -> String {
+    let mut command = std::process::Command::new(program);
+    command.args(arguments).current_dir(place).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+    let output = command.output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn the_files_that_lost_bytes_hit_are_named() {
+    let here = Workplace::new();
+    let tree = here.path().join("tree/photos");
+    std::fs::create_dir_all(&tree).expect("of our own");
+    let mut random = Random(13);
+    for (name, bytes) in [("first", 200_000), ("hit", 300_000), ("last", 200_000)] {
+        std::fs::write(tree.join(name), random.bytes(bytes)).expect("of our own");
+    }
+    let image = here.path().join("fs.img");
+    File::create(&image).expect("of our own").set_len(6 * MIB).expect("it is sparse");
+    said("mkfs.ext4", &["-q", "-b", "1024", "-d", "tree", "fs.img"], here.path());
+    let blocks = said("debugfs", &["-R", "blocks /photos/hit", "fs.img"], here.path());
+    let block: u64 = blocks.split_whitespace().nth(7).expect("a block").parse().expect("its number");
+    here.run("create --level 1 --size 8M --data-offset 1M a missing").ok();
+    here.run("write a --input fs.img").ok();
+    let hole = MIB + block * 1024..MIB + (block + 2) * 1024;
+    write_map(&here, "a.map", 8 * MIB, &hole);
+    let run = here.run("read a --maps --salvage --output out --name-files --json");
+    run.expect(1, &["lost in: /photos/hit: 2 blocks"]);
+    let json = parsed(&run.text());
+    let files = json["lost_files"].as_array().expect("a list");
+    assert!(files.len() == 1 && files[0]["path"] == "/photos/hit" && files[0]["blocks"] == 2, "{json}");
+    // Of free blocks and metadata the count is told, and no file is.
+    write_map(&here, "a.map", 8 * MIB, &(MIB + 5 * MIB..MIB + 5 * MIB + 512));
+    let run = here.run("read a --maps --salvage --output free --name-files");
+    run.expect(1, &["1 blocks are in no file"]);
+    assert!(!run.stderr.contains("lost in:"), "{}", run.stderr);
+    here.run("create --level 1 --size 8M --data-offset 1M b missing").ok();
+    write_map(&here, "b.map", 8 * MIB, &(2 * MIB..2 * MIB + 512));
+    here.run("read b --maps --salvage --output none --name-files").expect(1, &["does not begin with ext2"]);
+}

@@ -19,6 +19,7 @@ use crate::root;
 use crate::steps::{Log, Verdict};
 use crate::systems::table::Record;
 
+pub(crate) use command::run as use_command;
 pub(crate) use toolchain::fetch;
 
 /// The target whose tests run, in emulation.
@@ -62,7 +63,7 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
     log.run(counted(&compiler).args(["-p", "mdspace-parity", "--example", "arithmetic"]))?;
     let gains = instructions::count(log, &built("examples/arithmetic"))?;
     log.run(emulated(&compiler, "build").args(["-p", "mdspace"]))?;
-    let command = command::run(log)?;
+    let command = command::run(log, &built("mdspace"))?;
     let tested = "emulated: the tests of `parity` (each kernel), `format` and `engine`; the command";
     let kernel = "none: system calls translated";
     Record::new("Debian's C library", kernel, "aarch64, pages of 4 KiB", EMULATED, tested).leave("5-cross")?;

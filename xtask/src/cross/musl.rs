@@ -2,8 +2,8 @@
 //!
 //! The compiler looks for them in a directory `self-contained` of its own, where rustup's targets for musl have them.
 //! musl comes from Debian's packages for both machines, which are fetched below `target/`; nothing is installed. Start
-//! files and unwinder are those of the machine's C compiler. A function that its unwinder expects of glibc is in
-//! dist/find_object.c.
+//! files and unwinder are those of the machine's C compiler. What its unwinder expects of glibc, and a faster function of
+//! musl's, are in dist/musl.c.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -79,13 +79,14 @@ impl Machine {
         for name in START_FILES {
             copy(&self.file_of_compiler(name)?, &directory.join(name))?;
         }
-        let unwinder = directory.join("libunwind.a");
-        copy(&self.file_of_compiler("libgcc_eh.a")?, &unwinder)?;
-        let object = directory.join("find_object.o");
+        copy(&self.file_of_compiler("libgcc_eh.a")?, &directory.join("libunwind.a"))?;
+        let (library, object) = (directory.join("libc.a"), directory.join("musl.o"));
         let mut compile = Command::new(self.program("gcc"));
-        compile.args(["-O2", "-fPIC", "-Wall", "-Wextra", "-Werror", "-isystem"]).arg(self.headers());
-        output(compile.arg("-c").arg(root().join(FIND_OBJECT)).arg("-o").arg(&object))?;
-        output(Command::new(self.program("ar")).arg("q").arg(&unwinder).arg(&object))?;
+        compile.args(["-O2", "-fPIC", "-fno-builtin", "-Wall", "-Wextra", "-Werror", "-isystem"]).arg(self.headers());
+        output(compile.arg("-c").arg(root().join(LACKS)).arg("-o").arg(&object))?;
+        let archive = || Command::new(self.program("ar"));
+        output(archive().arg("d").arg(&library).args(REPLACED))?;
+        output(archive().arg("q").arg(&library).arg(&object))?;
         Ok(())
     }
 
@@ -96,12 +97,14 @@ impl Machine {
 }
 
 const START_FILES: [&str; 4] = ["crtbegin.o", "crtbeginS.o", "crtend.o", "crtendS.o"];
-const FIND_OBJECT: &str = "dist/find_object.c";
+/// What musl lacks, and the parts of it that this replaces.
+const LACKS: &str = "dist/musl.c";
+const REPLACED: [&str; 2] = ["memcmp.lo", "bcmp.lo"];
 
 /// Debian 13's musl is of the version that Rust's own targets have, 1.2.5.
 const SOURCE: &str = "trixie main";
 
-/// The directory of the fetched packages. It is complete if the file `fetched` is there.
+/// The directory of the fetched packages. It is complete if the file `fetched` is there, with their names.
 fn place() -> PathBuf {
     root().join("target/musl")
 }
@@ -126,11 +129,14 @@ fn fetch_from_debian(log: &mut Log) -> Result<()> {
     let architectures = MACHINES.map(|machine| machine.debian);
     let packages = architectures.map(|architecture| format!("musl-dev:{architecture}"));
     let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
-    for package in apt::fetch(log, &place, SOURCE, &architectures, &packages)? {
+    let packages = apt::fetch(log, &place, SOURCE, &architectures, &packages)?;
+    let names: Vec<_> =
+        packages.iter().filter_map(|package| package.file_name()?.to_str()).map(str::to_owned).collect();
+    for package in packages {
         log.run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&place))?;
         fs::remove_file(package)?;
     }
-    Ok(fs::write(place.join("fetched"), "")?)
+    Ok(fs::write(place.join("fetched"), names.join(" "))?)
 }
 
 /// Puts everything where the compiler of this directory looks for it, if musl was fetched.
@@ -141,13 +147,17 @@ pub(super) fn provide(sysroot: &Path) -> Result<()> {
     for machine in &MACHINES {
         let libraries = sysroot.join("lib/rustlib").join(machine.target).join("lib");
         let (ready, fresh) = (libraries.join("self-contained"), libraries.join("incomplete"));
-        let from =
-            [fs::read_to_string(root().join(FIND_OBJECT))?, output(Command::new(machine.program("gcc")).arg("-v"))?];
-        let from = from.concat();
+        let from = [
+            fs::read_to_string(place().join("fetched"))?,
+            fs::read_to_string(root().join(LACKS))?,
+            output(Command::new(machine.program("gcc")).arg("-v"))?,
+        ]
+        .concat();
         if fs::read_to_string(ready.join("from")).is_ok_and(|old| old == from) {
             continue;
         }
-        for old in [&ready, &fresh] {
+        // cargo does not know that what it built before was linked with other files.
+        for old in [&ready, &fresh, &root().join("target/cross").join(machine.target)] {
             if old.exists() {
                 fs::remove_dir_all(old)?;
             }

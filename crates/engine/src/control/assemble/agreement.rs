@@ -4,6 +4,7 @@
 //! Pure. Facts: `drivers/md/raid5.c` (`raid5_run`, for a dirty and degraded array).
 
 use crate::control::forced::{Rescue, slots_text};
+use crate::control::logs::PartialParity;
 use crate::control::offer::AssembleOptions;
 use crate::control::{forced, logs};
 use crate::core::personality::personality;
@@ -57,6 +58,7 @@ pub(super) fn agreement(
     geometry: &Geometry,
     freshest: &Superblock,
     rescue: &Rescue,
+    log: &PartialParity,
     warnings: &mut Warnings,
     options: &AssembleOptions,
 ) -> Result<(Resync, bool), Refusal> {
@@ -66,8 +68,10 @@ pub(super) fn agreement(
     // With a journal, superblocks say clean while the array is in use.
     let resync = if freshest.journal { Resync::From(Sectors(0)) } else { freshest.resync };
     let is_degraded = !warnings.missing.is_empty();
+    warnings.texts.extend(log.warnings(&warnings.missing, options.force));
     match geometry.level().redundancy() {
         _ if resync == Resync::Clean && rescue.taken.is_empty() => Ok((resync, true)),
+        Redundancy::Parity if log.agrees(&warnings.missing) => Ok((Resync::Clean, true)),
         Redundancy::None | Redundancy::Copies if rescue.taken.is_empty() => Ok((resync, false)),
         Redundancy::None => Ok((Resync::Clean, true)),
         Redundancy::Copies => Ok((Resync::From(Sectors(0)), false)),
@@ -81,8 +85,8 @@ pub(super) fn agreement(
             ));
             Ok((resync, false))
         }
-        Redundancy::Parity if freshest.ppl.is_some() && resync != Resync::Clean => Err(logs::needs_its_ppl()),
         Redundancy::Parity if options.force || mutant!("write-hole-taken") => {
+            log.check(freshest, options)?;
             if resync != Resync::Clean {
                 warnings.texts.push(format!(
                     "the array is dirty and degraded: where a write was under way when it stopped, what {} held may be \
@@ -92,12 +96,13 @@ pub(super) fn agreement(
             }
             Ok((Resync::Clean, true))
         }
-        Redundancy::Parity => Err(Refusal::new(
-            "the array is dirty and degraded: where a write was under way when it stopped, \
-             the missing member's data would be reconstructed wrong (the write hole)",
-        )
-        .field("superblock.resync_offset")
-        .advice("give a current member for each slot, or accept that with --force")),
+        Redundancy::Parity => log.check(freshest, options).and_then(|()| {
+            let reason = "the array is dirty and degraded: where a write was under way when it stopped, the missing \
+                          member's data would be reconstructed wrong (the write hole)";
+            Err(Refusal::new(reason).field("superblock.resync_offset").advice(
+                "give a current member for each slot, or accept that with --force; --partial reads what is certain",
+            ))
+        }),
     }
 }
 

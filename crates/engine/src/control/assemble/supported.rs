@@ -26,7 +26,11 @@ pub(super) fn check_supported(
         return refuse("superblock.feature_map", "a bitmap at a level without redundancy", "md refuses it as well");
     }
     if superblock.reshape.is_some() {
-        return refuse("superblock.reshape_position", "a reshape is under way", "let md finish it first");
+        return refuse(
+            "superblock.reshape_position",
+            "a reshape is under way",
+            "read it with `mdspace read` or `mdspace serve --read-only`; to write, let md finish the reshape first",
+        );
     }
     if superblock.journal {
         logs::check_journal(name, journal, options)?;

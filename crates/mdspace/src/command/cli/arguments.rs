@@ -383,6 +383,11 @@ pub(crate) struct ReadArguments {
     #[arg(long, value_name = "MAPFILE", requires_all = ["salvage", "output"])]
     pub(crate) map_out: Option<PathBuf>,
 
+    /// Name the files that lost bytes hit: by debugfs in ext2 to ext4; otherwise print the command that does. With
+    /// --salvage and --output
+    #[arg(long, requires_all = ["salvage", "output"])]
+    pub(crate) name_files: bool,
+
     /// Overwrite FILE even if it holds data
     #[arg(long, requires = "output")]
     pub(crate) overwrite: bool,

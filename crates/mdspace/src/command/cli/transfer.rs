@@ -6,6 +6,7 @@
 //! members allow it.
 
 use crate::command::cli::arguments::{ReadArguments, WriteArguments};
+use crate::command::cli::lost_files::{LostFile, name_files};
 use crate::command::cli::mapped_read::MappedRead;
 use crate::command::cli::salvage::{Losses, Lost, verdict};
 use crate::command::cli::sink::{Sink, refuse_member};
@@ -49,21 +50,23 @@ struct Copied {
     bytes: u64,
     /// What of it could not be read.
     lost: Vec<Lost>,
+    /// The files that this hits, with `--name-files`.
+    lost_files: Vec<LostFile>,
     /// The array's status afterwards.
     status: Status,
 }
 
-/// Bytes that were copied, and what of them could not be read.
-type Outcome = Result<(u64, Vec<Lost>), Failure>;
+/// Bytes that were copied, what of them could not be read, and the files that this hits.
+type Outcome = Result<(u64, Vec<Lost>, Vec<LostFile>), Failure>;
 
 /// Stops the arrays, and prints the copied range with `as_json`.
 async fn end(target: &Target, offset: u64, copied: Outcome, as_json: bool) -> Result<(), Failure> {
     let stopped = target.stop().await;
-    let (bytes, lost) = copied?;
+    let (bytes, lost, lost_files) = copied?;
     stopped?;
     let verdict = verdict(&lost);
     if as_json {
-        print_json(&Copied { offset, bytes, lost, status: target.array().status() })?;
+        print_json(&Copied { offset, bytes, lost, lost_files, status: target.array().status() })?;
     }
     verdict
 }
@@ -103,7 +106,13 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
             }
         };
         let whole = inner.unwrap_or("the array");
-        end(&target, at, copied.map(|(bytes, losses)| (bytes, losses.told(whole))), arguments.json).await
+        let copied = copied.map(|(bytes, losses)| {
+            let lost = losses.told(whole);
+            let copy = arguments.output.as_deref().filter(|_| arguments.name_files);
+            let files = copy.map_or_else(Vec::new, |copy| name_files(copy, at, &lost));
+            (bytes, lost, files)
+        });
+        end(&target, at, copied, arguments.json).await
     })
 }
 
@@ -133,7 +142,7 @@ pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>)
         if copied.is_ok() {
             array.in_time(resync_until(&array, &mut terminated)).await;
         }
-        end(&Target::whole(array), at, copied.map(|bytes| (bytes, Vec::new())), arguments.json).await
+        end(&Target::whole(array), at, copied.map(|bytes| (bytes, Vec::new(), Vec::new())), arguments.json).await
     })
 }
 
