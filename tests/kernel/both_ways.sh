@@ -15,8 +15,8 @@ modprobe raid0
 has_linear=1
 modprobe linear 2>/dev/null || has_linear=
 
-MEMBER_BYTES=$((12 << 20))
-head -c $((48 << 20)) /dev/urandom >pool
+MEMBER_BYTES=$((8 << 20))
+head -c $((32 << 20)) /dev/urandom >pool
 PIECE_AT=12345 PIECE_BYTES=300000
 page=$(python3 -c 'import mmap; print(mmap.PAGESIZE)')
 scenes=0

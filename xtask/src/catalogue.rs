@@ -710,6 +710,9 @@ fn refused(log: &mut Log) -> Result<Verdict> {
     let killed = directory("killed")?;
     log.run(Command::new(scripts.join("killed.py")).arg("run").arg(&program).arg(killed).arg(REFUSED_KILLS))?;
     let kills = log.last_line()?;
+    // Files that hang: a server goes on beside them, and ends.
+    let mut hung = cargo(&["test", "--locked"]);
+    log.run(hung.args(TESTED).args(["--test", "hung"]).env("MDSPACE_IO", "threads"))?;
     let soak = directory("soak")?;
     log.run(Command::new(scripts.join("soak.py")).arg(&program).arg(soak).arg(REFUSED_SOAK_SECONDS))?;
     Ok(Verdict::Passed(format!("{kills}; {}", log.last_line()?)))

@@ -16,6 +16,7 @@ use crate::cross::musl::{self, MACHINES, Machine};
 use crate::package::{self, Libraries};
 use crate::root;
 use crate::steps::{Log, Verdict};
+use crate::systems::table::Record;
 
 /// The largest size of a command.
 const BYTES_MAX: u64 = 20_000_000;
@@ -46,6 +47,9 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
     build_image(log, &tree.path, &MACHINES, &place, &image)?;
     let outcome = try_image(log, &tree.path, &image)?;
     let emulated = cross::use_command(log, &command_in(&place, &MACHINES[1]))?;
+    let (target, kernel) = (MACHINES[1].target, "none: system calls translated");
+    let tested = "emulated: the package of a release, and its command";
+    Record::new("none", kernel, "aarch64, pages of 4 KiB", target, tested).leave("4-dist")?;
     let installed = install_in_debian(log, &tree.path, &package)?;
     log.run(Command::new("bash").args(["-c", "sha256sum mdspace* >SHA256SUMS"]).current_dir(&place))?;
     Ok(Verdict::Passed(format!("{}; {sizes}; {outcome}; emulated, {emulated}; {installed}", place.display())))
@@ -97,7 +101,12 @@ pub(crate) fn static_command(log: &mut Log) -> Result<Verdict> {
     strip(machine, "debug", &command_in(&place.path, machine))?;
     let image = place.path.join("image.tar");
     build_image(log, &place.path, std::slice::from_ref(machine), &place.path, &image)?;
-    Ok(Verdict::Passed(try_image(log, &place.path, &image)?))
+    let outcome = try_image(log, &place.path, &image)?;
+    let kernel = "Debian 12's; the same without io_uring, and without system calls that Linux 3.10 lacks";
+    let system = "none: the container image, as an unprivileged user, its root read-only";
+    let tested = "run: the commands, NBD also through TLS";
+    Record::new(system, kernel, "x86-64", machine.target, tested).leave("3-static")?;
+    Ok(Verdict::Passed(outcome))
 }
 
 /// Uses an image that was built; returns what came of it.
@@ -119,6 +128,8 @@ fn install_in_debian(log: &mut Log, place: &Path, package: &Path) -> Result<Stri
     let tried = place.join("places");
     fs::create_dir(&tried)?;
     log.run(Command::new("tests/places.sh").arg(package).arg(&tried))?;
+    let tested = "run: the package of a release, and its command";
+    Record::new("Debian 11, 12 and 13", "the host's", "x86-64", MACHINES[0].target, tested).leave("4-debian")?;
     log.last_line()
 }
 

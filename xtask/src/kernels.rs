@@ -112,6 +112,17 @@ pub(crate) fn fetch(log: &mut Log) -> Result<String> {
     Ok(format!("guests of Linux {distribution} and {}", Kernel::Newer.release()?))
 }
 
+/// The first two numbers of the releases of all kernels of guests in User Mode Linux.
+pub(crate) fn judges() -> Result<Vec<String>> {
+    let kernels = std::iter::once(Kernel::Distribution).chain(Kernel::newer());
+    let text = |kernel: Kernel| {
+        let release = kernel.release()?;
+        let (major, minor) = number(&release).with_context(|| release.clone())?;
+        Ok(format!("{major}.{minor}"))
+    };
+    kernels.map(text).collect()
+}
+
 /// The first two numbers of a release.
 fn number(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split('.').map(str::parse);

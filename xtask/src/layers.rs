@@ -64,7 +64,7 @@ pub(crate) const LONG: &[Step] = &[
     )),
     beside(step(
         "pages",
-        "the same on systems with pages of 16 and 64 KiB, in emulation, by the command built for them",
+        "the same on a system with pages of 16 KiB, in emulation, by the command built for it",
         systems::PAGES_NEEDS,
         systems::pages,
     )),

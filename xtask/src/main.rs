@@ -88,6 +88,8 @@ enum Chore {
     Figures(figures::Arguments),
     /// Try the reported situations, and write their outcomes into docs/cases.md
     Cases,
+    /// Make the tables of systems from what the steps of the last runs recorded
+    Systems,
     /// Run the laboratory, and write its figures into docs/lab.md
     Lab,
     /// Build the release and a Debian package with man pages, completions and units, in target/dist
@@ -186,6 +188,10 @@ fn main() -> ExitCode {
         Chore::Bench { arguments } => bench(&arguments),
         Chore::Figures(arguments) => figures::run(&arguments),
         Chore::Cases => cases(),
+        Chore::Systems => systems::table::write().map(|count| {
+            println!("docs/systems.md and README.md: {count} new records");
+            ExitCode::SUCCESS
+        }),
         Chore::Lab => lab(),
         Chore::Package => package(),
         Chore::Dist => steps::run(Layer::Long(DIST_MINUTES), &["setup".into(), "dist".into()]),

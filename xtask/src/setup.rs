@@ -46,11 +46,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("libc6-dev-arm64-cross", cross::C_LIBRARY),
     ("qemu-user-static", "qemu-aarch64-static"),
     ("buildah", "buildah"),
-    ("gcc-powerpc64le-linux-gnu", "powerpc64le-linux-gnu-gcc"),
-    ("libc6-dev-ppc64el-cross", "/usr/powerpc64le-linux-gnu/lib/libc.so.6"),
     ("mmdebstrap", "mmdebstrap"),
     ("qemu-system-arm", "qemu-system-aarch64"),
-    ("qemu-system-ppc", "qemu-system-ppc64"),
     ("xz-utils", "xz"),
 ];
 

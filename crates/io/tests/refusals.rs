@@ -135,7 +135,6 @@ fn threads_need_no_call_that_an_old_kernel_or_a_small_limit_may_refuse() {
         (&[libc::SYS_statx], libc::EPERM, "statx, under an old filter"),
         (&[libc::SYS_fallocate], libc::ENOSYS, "fallocate"),
         (&[libc::SYS_fallocate], libc::EOPNOTSUPP, "fallocate on this file system"),
-        (&[libc::SYS_fcntl], libc::EINVAL, "direct transfers on this file system"),
         (&[libc::SYS_clone, libc::SYS_clone3], libc::EAGAIN, "threads"),
         (&[libc::SYS_io_setup, libc::SYS_clone, libc::SYS_clone3], libc::EAGAIN, "threads or anything else"),
     ] {

@@ -33,7 +33,7 @@ pub(super) struct Tree {
 
 impl Tree {
     fn place(facts: &Facts) -> PathBuf {
-        root().join("target/systems").join(facts.name)
+        root().join("target/emulated").join(facts.name)
     }
 
     /// The tree, if it was fetched.
