@@ -79,17 +79,19 @@ impl Socket {
     }
 
     fn receive(&mut self, into: &mut [u8]) -> Result<usize> {
-        match self {
+        let received = match self {
             Self::Unix(stream) => stream.read(into),
             Self::Tcp(stream) => stream.read(into),
-        }
+        };
+        received.map_err(late)
     }
 
     fn receive_all(&mut self, into: &mut [u8]) -> Result<()> {
-        match self {
+        let received = match self {
             Self::Unix(stream) => stream.read_exact(into),
             Self::Tcp(stream) => stream.read_exact(into),
-        }
+        };
+        received.map_err(late)
     }
 
     fn send(&mut self, from: &[u8]) -> Result<()> {
@@ -104,6 +106,17 @@ impl Socket {
             Self::Unix(stream) => stream.into(),
             Self::Tcp(stream) => stream.into(),
         }
+    }
+}
+
+/// The error of a call that took too long, in words.
+fn late(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::WouldBlock => Error::new(
+            ErrorKind::TimedOut,
+            "the server gave no answer within 10 s; does it allow several connections (qemu-nbd --shared)?",
+        ),
+        _ => error,
     }
 }
 
