@@ -105,7 +105,6 @@ pub(crate) struct Machine {
 
 /// What a member is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "command"), expect(dead_code, reason = "the command has more uses"))]
 pub(crate) enum Purpose {
     /// As part of an array that may be written to.
     Write,
