@@ -113,6 +113,7 @@ pub(crate) const STEPS: &[Step] = &[
         dist::NEEDS,
         dist::static_command,
     )),
+    beside(step("layers", "volumes of firmware RAID and of LVM hold the real drivers' bytes", LAYERS, layers)),
     beside(step("fuse", "file systems on a loop device over the array as a file, also without root", FUSE, fuse)),
     beside(step(
         "unprivileged",
@@ -223,6 +224,9 @@ const REFUSED: &[&str] = &["python3", "nbdsh", "nbdcopy", "nbdinfo", "qemu-io", 
 
 /// Programs that create the members of a NAS, and those in the commands of the page.
 const RESCUE: &[&str] = &["linux.uml", "mdadm", "modprobe", "mke2fs", "debugfs", "nbdcopy", "jq", "ddrescuelog"];
+
+/// Programs that create containers and volume groups.
+const LAYERS: &[&str] = &["linux.uml", "mdadm", "mdmon", "modprobe", "vgcreate", "cc"];
 
 /// Programs that test an array as a file.
 const FUSE: &[&str] =
@@ -359,6 +363,7 @@ fn superblocks(log: &mut Log) -> Result<Verdict> {
     run_guest(log, &guest, "superblocks.sh", &[example("change_superblocks").as_os_str()])?;
     let changed = log.last_line()?;
     let (place, mdspace) = (Scratch::create("superblocks")?, root().join(MDSPACE));
+    run_guest(log, &guest, "byte_order.sh", &[mdspace.as_os_str()])?;
     systems::record_a_block(log, &mdspace, &place.path)?;
     systems::goes_to_an_older_kernel(log, &mdspace, &place.path)?;
     Ok(Verdict::Passed(format!("{changed}; without the record of its logical block: {}", log.last_line()?)))
@@ -470,6 +475,17 @@ fn rescue(log: &mut Log) -> Result<Verdict> {
     page.args(TESTED).args(["--test", "docs", "--", "--exact", "files_are_rescued_from_what_a_nas_left"]);
     log.run(page.env("MDSPACE_TEST_NAS", &place.path))?;
     Ok(Verdict::Passed("the page's commands, on mdadm's members".to_owned()))
+}
+
+fn layers(log: &mut Log) -> Result<Verdict> {
+    build_released(log)?;
+    let place = Scratch::create("layers")?;
+    for script in ["containers.sh", "lvm.sh"] {
+        let guest = Guest::default().memory("768M").limit(Duration::from_secs(600));
+        run_guest(log, &guest, script, &[place.path.as_os_str()])?;
+    }
+    log.run(Command::new("tests/layers.sh").arg(root().join(RELEASED)).arg(&place.path))?;
+    Ok(Verdict::Passed(log.last_line()?))
 }
 
 fn fuse(log: &mut Log) -> Result<Verdict> {

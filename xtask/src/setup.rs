@@ -18,6 +18,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mdadm", "mdadm"),
     ("kmod", "modprobe"),
     ("dmsetup", "dmsetup"),
+    ("lvm2", "vgcreate"),
     ("iproute2", "ip"),
     ("nbd-client", "nbd-client"),
     ("libnbd-bin", "nbdcopy"),

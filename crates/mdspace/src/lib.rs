@@ -82,6 +82,8 @@ mod cursor;
 mod error;
 mod images;
 #[cfg(feature = "command")]
+mod in_memory;
+#[cfg(feature = "command")]
 mod layers;
 mod machine;
 mod made_files;

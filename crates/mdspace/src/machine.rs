@@ -228,8 +228,13 @@ impl Machine {
 
     /// Opens a part of a member, or of the part of a file that the member is, as part of an array that is only read.
     #[cfg(feature = "command")]
-    pub(crate) fn open_data(&self, path: &Path, data: io::Part) -> Result<Candidate<AnyMember>, Refusal> {
-        let opened = Medium::open(path, Some(data), Purpose::Read).map(|medium| Opened { medium, layer: None });
+    pub(crate) fn open_data(
+        &self,
+        path: &Path,
+        data: io::Part,
+        purpose: Purpose,
+    ) -> Result<Candidate<AnyMember>, Refusal> {
+        let opened = Medium::open(path, Some(data), purpose).map(|medium| Opened { medium, layer: None });
         opened.and_then(|opened| self.candidate(path, Some(data), opened)).map_err(|error| not_opened(&error))
     }
 

@@ -1,17 +1,19 @@
 //! LVM's physical volumes: the label, and the volume group that its metadata describes.
 //!
 //! The metadata is text in a ring on each physical volume. Its checksum is checked. Only the newest text is read, never
-//! older ones. Logical volumes of linear and striped segments can be
-//! read ([`LogicalVolume::locate`]).
+//! older ones. Volumes of linear and striped segments are found on physical volumes ([`LogicalVolume::locate`]); thin
+//! volumes and those of RAID name others ([`Content`]), whose metadata [`thin`] and [`raid`] decode.
 //!
 //! Facts: LVM2's `lib/format_text/layout.h`, `lib/label/label.h`, `lib/misc/crc.c`.
 
 mod group;
+pub mod raid;
 mod text;
+pub mod thin;
 
-pub use group::{Group, LogicalVolume, PhysicalPlace, Segment, Stripe};
+pub use group::{Content, Group, LogicalVolume, PhysicalPlace, Segment, Stripe};
 
-use crate::bytes::{array, le32, le64};
+use crate::bytes::{array, crc32, le32, le64};
 use crate::source::{Source, read_up_to};
 
 /// Sectors in which the label may be.
@@ -26,6 +28,9 @@ const RING_AT: u64 = 512;
 
 /// The longest text that is read. LVM itself warns from 1 MiB on.
 const TEXT_BYTES_MAX: u64 = 8 << 20;
+
+/// The start of LVM's checksum.
+const CHECKSUM_START: u32 = 0xf597_a6cf;
 
 /// The most areas of a physical volume.
 const AREAS_MAX: usize = 16;
@@ -116,16 +121,8 @@ async fn text_of<S: Source + ?Sized>(disk: &S, at: u64, bytes: u64) -> Result<St
     let position = |offset: u64| at.checked_add(offset).ok_or("its metadata area is beyond any disk");
     let mut text = read_up_to(disk, position(start)?, first as usize).await?;
     text.extend(read_up_to(disk, position(RING_AT)?, (length - first) as usize).await?);
-    if crc(&text) != sum {
+    if crc32(CHECKSUM_START, &text) != sum {
         return Err("its metadata have a wrong checksum".to_owned());
     }
     Ok(String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned())
-}
-
-/// LVM's checksum: CRC-32 with a start of its own, and without the last inversion.
-fn crc(bytes: &[u8]) -> u32 {
-    const START: u32 = 0xf597_a6cf;
-    const POLYNOMIAL: u32 = 0xedb8_8320;
-    let step = |sum: u32, _| (sum >> 1) ^ (POLYNOMIAL & (sum & 1).wrapping_neg());
-    bytes.iter().fold(START, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), step))
 }

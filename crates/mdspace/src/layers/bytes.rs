@@ -6,6 +6,7 @@
 use crate::machine::Array;
 use disk::Source;
 use disk::lvm::LogicalVolume;
+use disk::lvm::thin::ThinMap;
 use engine::{ArrayError, ArrayErrorKind, Block, Buffer, Durability, Limits, Member, Pool};
 use format::units::MemberByte;
 use futures_util::future::{LocalBoxFuture, try_join_all};
@@ -28,7 +29,7 @@ pub(crate) enum Bytes {
 /// A running array.
 pub(crate) struct Running {
     pub(crate) array: Array,
-    /// What its members are inside of; empty if they are files or devices.
+    /// What its members, and what says which they are, are inside of; empty if the members are files or devices.
     pub(crate) below: Vec<Bytes>,
 }
 
@@ -47,11 +48,14 @@ pub(crate) enum Map {
     Range(u64),
     /// In the physical volumes of a group.
     Volume(LogicalVolume),
+    /// In the data of a thin pool, which is the first source; its metadata are the second.
+    Thin(ThinMap),
 }
 
 /// A part of a transfer that lies in one piece.
 struct Piece {
-    source: usize,
+    /// `None`: nowhere, it is zeros.
+    source: Option<usize>,
     at: u64,
     /// Its range in the transfer.
     range: Range<usize>,
@@ -78,6 +82,12 @@ impl Bytes {
     pub(crate) fn logical(volume: LogicalVolume, sources: Vec<Option<Self>>) -> Self {
         let (bytes, is_read_only) = (volume.bytes, !volume.is_writable);
         Self::Mapped(Rc::new(Mapped { bytes, map: Map::Volume(volume), sources, is_read_only }))
+    }
+
+    /// The thin volume of `bytes` bytes over the data of its pool, whose metadata the map is from.
+    pub(crate) fn thin(bytes: u64, map: ThinMap, data: Self, metadata: Self) -> Self {
+        let sources = vec![Some(data), Some(metadata)];
+        Self::Mapped(Rc::new(Mapped { bytes, map: Map::Thin(map), sources, is_read_only: true }))
     }
 
     /// A member of an array inside.
@@ -124,11 +134,13 @@ impl Bytes {
         let reach = |index: usize| match &mapped.map {
             Map::Range(at) => at.saturating_add(mapped.bytes),
             Map::Volume(volume) => volume.reach(index),
+            Map::Thin(map) if index == 0 => map.reach(),
+            Map::Thin(_) => 0,
         };
         let is_past = |(index, source): (usize, &Option<Self>)| {
             source.as_ref().is_some_and(|source| reach(index) > source.bytes())
         };
-        mapped.sources.iter().enumerate().any(is_past)
+        mapped.sources.iter().enumerate().any(is_past) || mapped.used().any(Self::is_cut_off)
     }
 
     fn pool(&self) -> &Pool {
@@ -247,6 +259,7 @@ impl Bytes {
                 while next < range.end {
                     let (source, at, run) = mapped.locate(at + (next - range.start))?;
                     let end = range.end.min(next.saturating_add(run));
+                    let source = source.ok_or_else(|| failed("it is only read"))?;
                     mapped.source(source)?.parts(at, next..end, each)?;
                     next = end;
                 }
@@ -260,6 +273,7 @@ impl Map {
     fn used(&self) -> Box<dyn Iterator<Item = usize> + '_> {
         match self {
             Self::Range(_) => Box::new(std::iter::once(0)),
+            Self::Thin(_) => Box::new(0..2),
             Self::Volume(volume) => Box::new(volume.used()),
         }
     }
@@ -275,11 +289,15 @@ impl Mapped {
         self.sources[index].as_ref().ok_or_else(|| failed("its physical volume is missing"))
     }
 
-    /// The source of byte `at`, the place there, and how many bytes follow in one piece.
-    fn locate(&self, at: u64) -> Result<(usize, u64, u64), ArrayError> {
+    /// The source of byte `at` (`None`: it is a zero), the place there, and how many bytes follow in one piece.
+    fn locate(&self, at: u64) -> Result<(Option<usize>, u64, u64), ArrayError> {
         let found = match &self.map {
-            Map::Range(start) => Some((0, start + at, self.bytes.saturating_sub(at))),
-            Map::Volume(volume) => volume.locate(at),
+            Map::Range(start) => Some((Some(0), start + at, self.bytes.saturating_sub(at))),
+            Map::Volume(volume) => volume.locate(at).map(|(index, at, run)| (Some(index), at, run)),
+            Map::Thin(map) => {
+                let (place, run) = map.locate(at);
+                Some((place.map(|_| 0), place.unwrap_or(0), run))
+            }
         };
         found.filter(|(_, _, run)| *run > 0).ok_or_else(|| failed(format!("byte {at} is in no segment")))
     }
@@ -293,15 +311,20 @@ impl Mapped {
             pieces.push(Piece { source, at: place, range: done..end });
             done = end;
         }
-        if let [Piece { source, at, .. }] = pieces[..] {
+        if let [Piece { source: Some(source), at, .. }] = pieces[..] {
             return self.source(source)?.read(at, into).await;
         }
         let reads = pieces.iter().map(async |Piece { source, at, range }| {
+            let Some(source) = source else { return Ok(None) };
             let source = self.source(*source)?;
-            source.read(*at, source.pool().take(range.len())).await
+            source.read(*at, source.pool().take(range.len())).await.map(Some)
         });
         for (read, piece) in try_join_all(reads).await?.iter().zip(&pieces) {
-            into[piece.range.clone()].copy_from_slice(read);
+            let part = &mut into[piece.range.clone()];
+            match read {
+                Some(read) => part.copy_from_slice(read),
+                None => part.fill(0),
+            }
         }
         Ok(into)
     }

@@ -1,5 +1,6 @@
 //! What is inside of several arrays, by name: partitions, logical volumes, and arrays.
 
+use crate::layers::group::MISSING;
 use crate::layers::{Bytes, FoundGroup, Physical, Running, groups};
 use crate::machine::{Consent, Machine, Purpose};
 use disk::content::superblock;
@@ -73,13 +74,13 @@ impl Layers {
     ///
     /// # Errors
     /// Why there is no such thing, and what there is.
-    pub(crate) fn find(&self, name: &str) -> Result<Bytes, String> {
+    pub(crate) async fn find(&self, machine: &Machine, name: &str, force: bool) -> Result<Bytes, String> {
         let groups = groups(&self.physical);
         for group in &groups {
             if let Some(volume) = group.group.logical.iter().find(|volume| group.full_name(volume) == name) {
-                let bytes = group.open(volume)?;
+                let bytes = group.open(machine, volume, force).await?;
                 return match (bytes.is_incomplete(), bytes.is_cut_off()) {
-                    (true, _) => Err("it lies on other physical volumes too, and they are not here".to_owned()),
+                    (true, _) => Err(MISSING.to_owned()),
                     (_, true) => Err("it reaches past the array's end: LVM's metadata are of another array".to_owned()),
                     _ => Ok(bytes),
                 };

@@ -1,7 +1,15 @@
 //! Volume groups of LVM over arrays, partitions and disks.
 
-use crate::layers::Bytes;
-use disk::lvm::{self, Group, LogicalVolume};
+use crate::layers::{Bytes, raid};
+use crate::machine::Machine;
+use disk::lvm::{self, Content, Group, LogicalVolume, thin};
+use futures_util::future::LocalBoxFuture;
+
+/// The deepest nesting of volumes: a thin volume on a pool whose data is a RAID of images has four.
+const DEPTH_MAX: usize = 6;
+
+/// What is wrong with a volume whose physical volumes are not all here.
+pub(super) const MISSING: &str = "it lies on other physical volumes too, and they are not here";
 
 /// A physical volume.
 pub(crate) struct Physical {
@@ -62,11 +70,66 @@ impl FoundGroup<'_> {
     /// The bytes of a volume of it.
     ///
     /// # Errors
-    /// When its kind is not read, or two places claim to be the same physical volume.
-    pub(crate) fn open(&self, volume: &LogicalVolume) -> Result<Bytes, String> {
-        if let Err(kind) = &volume.segments {
-            return Err(format!("segments of type {kind} are not read"));
-        }
+    /// When its kind is not read, its metadata are damaged, or two places claim to be the same physical volume.
+    pub(crate) async fn open(&self, machine: &Machine, volume: &LogicalVolume, force: bool) -> Result<Bytes, String> {
+        self.open_part(machine, volume, force, DEPTH_MAX).await
+    }
+
+    fn open_part<'s>(
+        &'s self,
+        machine: &'s Machine,
+        volume: &'s LogicalVolume,
+        force: bool,
+        depth: usize,
+    ) -> LocalBoxFuture<'s, Result<Bytes, String>> {
+        Box::pin(async move {
+            let Some(depth) = depth.checked_sub(1) else { return Err("its parts name each other".to_owned()) };
+            let part = async |name: &str| {
+                let part = self.group.volume(name).ok_or_else(|| format!("its part {name} is not in the group"))?;
+                let bytes = self.open_part(machine, part, force, depth).await?;
+                match bytes.is_incomplete() {
+                    true => Err(format!("{MISSING}: its part {name} lies on others")),
+                    false => Ok(bytes),
+                }
+            };
+            match &volume.content {
+                Content::Striped(_) => self.striped(volume),
+                Content::Other(kind) => Err(format!("segments of type {kind} are not read")),
+                Content::Pool { .. } => Err("it is a thin pool: name a volume in it".to_owned()),
+                // A mirror without superblocks is resynced from its first image.
+                Content::Mirror(images) => Ok(part(&images[0]).await?.part(0, volume.bytes)),
+                Content::Thin { pool, device } => {
+                    let pool = self.group.volume(pool).map(|pool| &pool.content);
+                    let Some(Content::Pool { metadata, data, block_bytes, transaction }) = pool else {
+                        return Err("its pool is not in the group".to_owned());
+                    };
+                    let metadata = part(metadata).await?;
+                    let map = thin::map(&metadata, *device, *transaction).await?;
+                    if map.block_bytes() != *block_bytes {
+                        return Err("its pool's metadata have other blocks than LVM's metadata say".to_owned());
+                    }
+                    Ok(Bytes::thin(volume.bytes, map, part(data).await?, metadata))
+                }
+                Content::Raid { chunk_bytes, images } => {
+                    let mut opened = Vec::new();
+                    for (metadata, image) in images {
+                        let state = match metadata {
+                            Some(name) => part(name).await,
+                            None => Err(String::new()),
+                        };
+                        // An image that is not here is one that redundancy replaces.
+                        let image = part(image).await;
+                        opened.push((state.ok(), image.ok()));
+                    }
+                    let has_state = images.iter().any(|(metadata, _)| metadata.is_some());
+                    let chunk_bytes = (!has_state).then_some(*chunk_bytes);
+                    raid::assemble(machine, &volume.name, volume.bytes, chunk_bytes, opened, force).await
+                }
+            }
+        })
+    }
+
+    fn striped(&self, volume: &LogicalVolume) -> Result<Bytes, String> {
         if let Some([one, other, ..]) = volume.used().map(|index| &self.places[index][..]).find(|same| same.len() > 1) {
             return Err(format!("{} and {} are the same physical volume: leave one out", one.owner, other.owner));
         }

@@ -7,6 +7,7 @@
 mod bytes;
 mod find;
 mod group;
+mod raid;
 
 pub(crate) use bytes::{Bytes, Running};
 pub(crate) use find::{Layers, members_in};

@@ -74,6 +74,9 @@ impl Machine {
         purpose: Purpose,
         policy: BitmapPolicy,
     ) -> Result<Target, Failure> {
+        if let Some(target) = self.open_container(arguments, inner, purpose).await? {
+            return Ok(target);
+        }
         let Some(inner) = inner else {
             return Ok(Target::whole(self.assemble(arguments, purpose, policy).await?));
         };
@@ -100,6 +103,20 @@ impl Machine {
         Ok(Target { arrays, volume, inner: Some(inner.to_owned()) })
     }
 
+    /// What `inner` names inside of `devices`, each with its owner.
+    pub(crate) async fn look_into(
+        &self,
+        inner: &str,
+        devices: Vec<(String, Bytes)>,
+        consent: Consent,
+    ) -> Result<Bytes, Failure> {
+        Layers::of(self, devices, consent)
+            .await
+            .find(self, inner, consent.force)
+            .await
+            .map_err(|reason| refused(inner, reason))
+    }
+
     async fn look_for(
         &self,
         inner: &str,
@@ -112,7 +129,7 @@ impl Machine {
             let Candidate { name, member } = self.open(path, Purpose::Look).map_err(|refusal| refusal.to_string())?;
             devices.push((name, Bytes::Plain(member, self.pool.clone())));
         }
-        Layers::of(self, devices, consent).await.find(inner)
+        Layers::of(self, devices, consent).await.find(self, inner, consent.force).await
     }
 
     /// The arrays among several that `inner` lies on.

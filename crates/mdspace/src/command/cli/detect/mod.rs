@@ -4,12 +4,14 @@
 //! what cannot be assembled is listed with the reason.
 
 mod arrays;
+mod containers;
 mod layer;
 mod next;
 mod text;
 mod volumes;
 
 use crate::command::cli::arguments::DetectArguments;
+use crate::command::opening::container;
 use crate::command::opening::members::expand_with_directories;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json};
@@ -19,6 +21,7 @@ use crate::names::name_of;
 use crate::place::{DiskFile, resolve};
 use crate::whole_disks;
 use arrays::{ArrayFound, Assembled, Offered};
+use containers::ContainerFound;
 use disk::{Section, Source};
 use engine::Candidate;
 use layer::Layer;
@@ -34,6 +37,7 @@ struct Report {
     disks: Vec<DiskFound>,
     arrays: Vec<ArrayFound>,
     volume_groups: Vec<VolumeGroup>,
+    containers: Vec<ContainerFound>,
     unusable: Vec<Unusable>,
 }
 
@@ -100,7 +104,13 @@ pub(crate) fn run(arguments: &DetectArguments, kernel: Option<&'static Kernel>) 
 
 async fn detect(machine: &Machine, paths: &[PathBuf]) -> Report {
     let (mut disks, mut unusable, mut members, mut physical) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut of_containers = Vec::new();
     for path in paths {
+        match container::look(path) {
+            Some(Ok(disk)) => of_containers.push(disk),
+            Some(Err(reason)) => unusable.push(Unusable { name: name_of(path), reason }),
+            None => {}
+        }
         match look(machine, path, &mut members, &mut physical).await {
             Ok(disk) => disks.push(disk),
             Err(error) => {
@@ -125,9 +135,11 @@ async fn detect(machine: &Machine, paths: &[PathBuf]) -> Report {
             arrays.push(found);
         }
     }
-    let mut volume_groups = volumes::groups(&physical).await;
+    let mut volume_groups = volumes::groups(machine, &physical).await;
+    let mut containers = containers::look(machine, of_containers).await;
     next::add(&mut arrays, &mut volume_groups);
-    Report { disks, arrays, volume_groups, unusable }
+    next::add_of_containers(&mut containers);
+    Report { disks, arrays, volume_groups, containers, unusable }
 }
 
 /// Looks at one disk; adds the members of arrays and the physical volumes on it.
@@ -177,14 +189,21 @@ async fn look(
 
 impl Report {
     /// The result for the exit status, as of `examine`.
-    fn verdict(&self) -> Result<(), Failure> {
+    fn verdict<'a>(&'a self) -> Result<(), Failure> {
         if !self.unusable.is_empty() {
             let reasons: Vec<&str> = self.unusable.iter().map(|disk| &*disk.reason).collect();
             return Err(Failure::refused(reasons.join("\n  and: ")).advise("name disks, their images, or members"));
         }
-        let Some(array) = self.arrays.iter().find(|array| array.refusal.is_some()) else { return Ok(()) };
-        let reason = array.refusal.as_deref().unwrap_or_default();
-        let failure = Failure::unwell(format!("array {}: {reason}", array.uuid));
-        Err(array.advice.iter().fold(failure, |failure, advice| failure.advise(advice)))
+        let of_array = |array: &'a ArrayFound| {
+            let reason = format!("array {}: {}", array.uuid, array.refusal.as_deref()?);
+            Some((reason, array.advice.as_deref()))
+        };
+        let volumes = self.containers.iter().flat_map(|container| &container.volumes);
+        let mut of_volumes = volumes.filter_map(|volume| Some((volume.refusal.clone()?, volume.advice.as_deref())));
+        match self.arrays.iter().find_map(of_array).or_else(|| of_volumes.next()) {
+            None => Ok(()),
+            Some((reason, None)) => Err(Failure::unwell(reason)),
+            Some((reason, Some(advice))) => Err(Failure::unwell(reason).advise(advice)),
+        }
     }
 }

@@ -3,7 +3,8 @@
 //! Each command works as it is printed. It reads: no command here writes to a member.
 
 use crate::command::cli::detect::arrays::ArrayFound;
-use crate::command::cli::detect::layer::Inner;
+use crate::command::cli::detect::containers::ContainerFound;
+use crate::command::cli::detect::layer::{Inner, Layer};
 use crate::command::cli::detect::volumes::VolumeGroup;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,21 @@ pub(crate) fn add(arrays: &mut [ArrayFound], groups: &mut [VolumeGroup]) {
     }
     for group in groups {
         group.next = of_group(group, arrays);
+    }
+}
+
+/// Adds the commands to each volume of a container.
+pub(crate) fn add_of_containers(containers: &mut [ContainerFound]) {
+    for container in containers {
+        let disks: Vec<String> = container.disks.iter().map(|disk| word(disk)).collect();
+        let several = container.volumes.len() > 1;
+        for volume in container.volumes.iter_mut().filter(|volume| volume.refusal.is_none()) {
+            let name = if several { format!(" --name {}", word(&volume.name)) } else { String::new() };
+            let members = format!("{}{name}", disks.join(" "));
+            let short = short_of(&volume.name, &container.id);
+            let Some(content) = &volume.content else { continue };
+            volume.next = of_content(content, &members, "", &short);
+        }
     }
 }
 
@@ -107,41 +123,44 @@ fn listers_of(kind: &str) -> Option<&'static [Lister]> {
     }
 }
 
-/// Copies of the partitions of an array that have files.
-fn of_partitions(array: &ArrayFound, members: &str) -> Vec<Next> {
-    let short = short(array);
-    let parts = array.content.iter().flat_map(|content| &content.inside);
+/// Copies of the partitions of something that have files.
+fn of_partitions(content: &Layer, members: &str, short: &str) -> Vec<Next> {
     let copy = |part: &Inner| {
         let listers = listers_of(part.content.kind)?;
         let what = format!("partition {}", part.name);
         Some(of_inner(members, &what, &part.name, &format!("{short}-{}.img", part.name), listers))
     };
-    parts.filter_map(copy).flatten().collect()
+    content.inside.iter().filter_map(copy).flatten().collect()
 }
 
 fn of_array(array: &ArrayFound, arrays: &[ArrayFound]) -> Vec<Next> {
-    let members = members_of(&array.uuid, arrays);
-    let kind = array.content.as_ref().map_or("", |content| content.kind);
-    match kind {
-        // What is inside of these has commands of its own.
-        "swap" | "empty" | "md" | "lvm" => return Vec::new(),
-        "partitions" => return of_partitions(array, &members),
-        _ => {}
-    }
     let inner = match array.inside_of.is_empty() {
         true => String::new(),
         false => format!(" --inner {}", array.uuid),
     };
-    let image = image(array);
+    let members = members_of(&array.uuid, arrays);
+    let content = array.content.as_ref();
+    content.map_or_else(Vec::new, |content| of_content(content, &members, &inner, &short(array)))
+}
+
+/// The commands for what `members` hold, or what `inner` in them holds.
+fn of_content(content: &Layer, members: &str, inner: &str, short: &str) -> Vec<Next> {
+    match content.kind {
+        // What is inside of these has commands of its own.
+        "swap" | "empty" | "md" | "lvm" => return Vec::new(),
+        "partitions" => return of_partitions(content, members, short),
+        _ => {}
+    }
+    let image = format!("{short}.img");
     let mut next = vec![Next {
         what: format!("copies it into {image}"),
         command: format!("mdspace read {members}{inner} --output {}", word(&image)),
     }];
-    if let Some(listers) = listers_of(kind) {
+    if let Some(listers) = listers_of(content.kind) {
         next.push(in_file("lists the files in the copy", listers, &image));
     }
     if is_fuse_there() {
-        next.push(served(&format!("{members}{inner}"), &short(array)));
+        next.push(served(&format!("{members}{inner}"), short));
     }
     next
 }
@@ -191,13 +210,12 @@ pub(crate) fn find(program: &str) -> Option<Program> {
 
 /// A short name for files: the array's name without its host, or the beginning of its UUID.
 fn short(array: &ArrayFound) -> String {
-    let name = array.name.rsplit(':').next().unwrap_or_default();
-    let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
-    if is_plain && !name.starts_with('-') { format!("md-{name}") } else { format!("md-{}", &array.uuid[..8]) }
+    short_of(array.name.rsplit(':').next().unwrap_or_default(), &array.uuid)
 }
 
-fn image(array: &ArrayFound) -> String {
-    format!("{}.img", short(array))
+fn short_of(name: &str, id: &str) -> String {
+    let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    if is_plain && !name.starts_with('-') { format!("md-{name}") } else { format!("md-{}", &id[..8.min(id.len())]) }
 }
 
 /// A word for a shell. Names that need it are quoted already, by [`crate::names::name_of`].

@@ -31,18 +31,18 @@ pub(crate) async fn on_disk(machine: &Machine, path: &Path, content: &Layer) -> 
 }
 
 /// The volume groups of physical volumes.
-pub(crate) async fn groups(physical: &[Physical]) -> Vec<VolumeGroup> {
+pub(crate) async fn groups(machine: &Machine, physical: &[Physical]) -> Vec<VolumeGroup> {
     let mut groups = Vec::new();
     for group in layers::groups(physical) {
-        groups.push(look(&group).await);
+        groups.push(look(machine, &group).await);
     }
     groups
 }
 
-async fn look(found: &FoundGroup<'_>) -> VolumeGroup {
+async fn look(machine: &Machine, found: &FoundGroup<'_>) -> VolumeGroup {
     let mut volumes = Vec::new();
     for volume in &found.group.logical {
-        let content = match found.open(volume) {
+        let content = match found.open(machine, volume, false).await {
             Err(reason) => Layer::unreadable(reason),
             Ok(bytes) => Layer::shallow(&bytes).await,
         };
