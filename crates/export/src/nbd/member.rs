@@ -56,11 +56,11 @@ enum Socket {
 impl Socket {
     fn connect(server: &ServerAddress) -> Result<Self> {
         match server {
-            ServerAddress::Unix(path) => UnixStream::connect(path).map(Self::Unix),
+            ServerAddress::Unix(path) => uninterrupted(|| UnixStream::connect(path)).map(Self::Unix),
             ServerAddress::Tcp { host, port } => {
                 let mut failed = Error::new(ErrorKind::NotFound, "the host has no address");
                 for address in (&**host, *port).to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, TIMEOUT) {
+                    match uninterrupted(|| TcpStream::connect_timeout(&address, TIMEOUT)) {
                         Ok(stream) => return stream.set_nodelay(true).map(|()| Self::Tcp(stream)),
                         Err(error) => failed = error,
                     }
@@ -79,17 +79,19 @@ impl Socket {
     }
 
     fn receive(&mut self, into: &mut [u8]) -> Result<usize> {
-        match self {
+        let received = uninterrupted(|| match self {
             Self::Unix(stream) => stream.read(into),
             Self::Tcp(stream) => stream.read(into),
-        }
+        });
+        received.map_err(late)
     }
 
     fn receive_all(&mut self, into: &mut [u8]) -> Result<()> {
-        match self {
+        let received = match self {
             Self::Unix(stream) => stream.read_exact(into),
             Self::Tcp(stream) => stream.read_exact(into),
-        }
+        };
+        received.map_err(late)
     }
 
     fn send(&mut self, from: &[u8]) -> Result<()> {
@@ -104,6 +106,27 @@ impl Socket {
             Self::Unix(stream) => stream.into(),
             Self::Tcp(stream) => stream.into(),
         }
+    }
+}
+
+/// The result of a call that is repeated while it is interrupted: a ring of the thread interrupts calls that wait.
+fn uninterrupted<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+/// The error of a call that took too long, in words.
+fn late(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::WouldBlock => Error::new(
+            ErrorKind::TimedOut,
+            "the server gave no answer within 10 s; does it allow several connections (qemu-nbd --shared)?",
+        ),
+        _ => error,
     }
 }
 
