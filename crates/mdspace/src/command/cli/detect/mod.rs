@@ -6,6 +6,7 @@
 mod arrays;
 mod layer;
 mod next;
+mod search;
 mod text;
 mod volumes;
 
@@ -81,6 +82,9 @@ struct Unusable {
 
 /// Runs `mdspace detect`.
 pub(crate) fn run(arguments: &DetectArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    if arguments.search {
+        return search::run(arguments);
+    }
     let paths = expand_with_directories(&arguments.disks)?;
     let machine = Machine::start(kernel, Arena::Medium)?.with_maps(arguments.maps.read()?);
     machine.maps.check_used(&paths)?;
