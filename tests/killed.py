@@ -8,9 +8,13 @@ After each kill but the last, through the server that was started next: no block
 With --cache writethrough that is what was answered, with writeback what was flushed, or anything sent after it. What
 is read stays what it is until all members agree again, and a scrub then finds nothing wrong.
 
+Some lives are in an overlay, which promises what was flushed and leaves the members as they are. It lasts until it is
+committed; some commits are killed, and then repeated.
+
 The moments come from a timer, so a seed repeats the requests, not the kills. Nothing waits on a sleep.
 """
 
+import hashlib
 import json
 import os
 import random
@@ -78,6 +82,7 @@ class Server:
     def __init__(self, array):
         words = [array.mdspace, "serve", *array.members, "--cache", array.cache,
                  "--nbd", "unix:" + array.socket, "--control", array.control]
+        words += ["--overlay", array.overlay] if array.in_overlay else []
         while not self.starts(words):
             pass
 
@@ -108,7 +113,8 @@ class Array:
     def __init__(self, mdspace, name, arguments, count):
         self.mdspace, self.name, self.cache = mdspace, name, "writethrough"
         self.members = [f"{name}.{number}" for number in range(count)]
-        self.socket, self.control = name + ".nbd", name + ".control"
+        self.socket, self.control, self.overlay = name + ".nbd", name + ".control", name + ".overlay"
+        self.in_overlay, self.killed_commits, self.below = False, 0, None  # what the members hold while there is an overlay
         self.run("create", "--chunk", "64K", "--size", "8M", "--name", name, *arguments, *self.members)
         report = json.loads(self.run("examine", "--json", *self.members))
         self.model = Model(report["arrays"][0]["status"]["array_bytes"] // BLOCK)
@@ -130,6 +136,41 @@ class Array:
         data = b"".join(bytes(client.pread(min(1 << 20, size - at), at)) for at in range(0, size, 1 << 20))
         client.shutdown()
         return lambda block: data[block * BLOCK:(block + 1) * BLOCK]
+
+    def digest(self):
+        digest = hashlib.sha256()
+        for member in self.members:
+            with open(member, "rb") as file:
+                digest.update(file.read())
+        return digest.digest()
+
+    def move(self, choice):
+        """Begins an overlay, goes on in it, or commits it."""
+        if self.below is not None and choice.random() < 0.5:
+            self.commit(choice)
+        self.in_overlay = self.below is not None or choice.random() < 0.3
+        if self.in_overlay and self.below is None:
+            self.below = self.digest()
+
+    def commit(self, choice):
+        """Commits the overlay, which may be killed meanwhile and is repeated then. """
+        if self.below is None:
+            return
+        if self.digest() != self.below:
+            sys.exit(f"{self.name}: a member was written to, although there was an overlay")
+        self.below = None
+        process = subprocess.Popen([self.mdspace, "overlay", "commit", self.overlay], stdout=subprocess.DEVNULL)
+        timer = threading.Timer(choice.uniform(0, 0.06), process.kill)
+        timer.start()
+        status = process.wait()
+        timer.cancel()
+        self.killed_commits += status != 0
+        if status not in (0, -signal.SIGKILL):
+            sys.exit(f"{self.name}: the commit ended with {status}")
+        while os.path.isdir(self.overlay):
+            done = subprocess.run([self.mdspace, "overlay", "commit", self.overlay], capture_output=True, text=True)
+            if done.returncode != 0 and "in use by" not in done.stderr:
+                sys.exit(f"{self.name}: the commit was not repeated: {done.stdout}{done.stderr}")
 
     def is_whole(self):
         """The server holds what was promised, now and when its members agree again; a scrub finds nothing."""
@@ -167,7 +208,7 @@ class Load:
             if error.value == 0:
                 self.writes += 1
                 self.busy.difference_update(blocks)
-                if self.array.cache == "writethrough":
+                if self.array.cache == "writethrough" and not self.array.in_overlay:
                     self.model.is_stable(blocks, version)
                 else:
                     self.answered.update(dict.fromkeys(blocks, version))
@@ -212,10 +253,11 @@ def run(mdspace, directory, rounds, seed):
     print(f"seed {seed}", flush=True)
     choice = random.Random(seed)
     arrays = [Array(mdspace, *array) for array in ARRAYS]
-    writes = flushes = midway = 0
+    writes = flushes = midway = layered = 0
     for number in range(rounds + len(arrays)):
         array = arrays[number % len(arrays)]
         array.cache = choice.choice(["writethrough", "writeback"])
+        array.move(choice)
         server = Server(array)
         try:
             array.is_whole()
@@ -223,13 +265,17 @@ def run(mdspace, directory, rounds, seed):
             load.run(server, choice.uniform(0, 0.3))
         finally:
             server.process.kill()
+        layered += array.in_overlay
         writes, flushes, midway = writes + load.writes, flushes + load.flushes, midway + (load.under_way > 0)
     for array in arrays:
+        array.commit(choice)
         with open(array.name + ".model", "w") as file:
             json.dump({"known": array.model.known, "sent": array.model.sent}, file)
     if not writes or not flushes or not midway:
         sys.exit(f"nothing was shown: {writes} writes, {flushes} flushes, {midway} kills with requests under way")
-    print(f"{rounds + len(arrays)} kills, {midway} with requests under way; {writes} writes and {flushes} flushes answered")
+    commits = sum(array.killed_commits for array in arrays)
+    print(f"{rounds + len(arrays)} kills, {midway} with requests under way, {layered} in an overlay; "
+          f"{commits} commits killed; {writes} writes and {flushes} flushes answered")
 
 
 def judge(directory, name, device):

@@ -2,21 +2,30 @@
 # The Debian package, installed into a directory of its own: the command runs, its pages of the manual are read without a
 # complaint, bash completes its subcommands and options, and the units name what is installed.
 #
-#   package.sh PACKAGE DIRECTORY
+#   package.sh PACKAGE DIRECTORY [EMULATOR]    with the program that runs commands of the package's processor
 set -euo pipefail
-package=$1
+package=$1 emulator=${3:-}
 cd "$2"
 
 mkdir -p root/var/lib/dpkg/{info,updates}
 touch root/var/lib/dpkg/status
-# Its libraries are this system's, which the directory does not have.
-dpkg --root="$PWD/root" --force-depends --force-not-root --force-bad-path --log=/dev/null -i "$package"
+binary=root/usr/bin/mdspace
+depends=$(dpkg-deb -f "$package" Depends)
+forced=(--force-not-root --force-bad-path)
+[ -z "$emulator" ] || forced+=(--force-architecture)
+# The directory does not have this system's libraries.
+[ -z "$depends" ] || forced+=(--force-depends)
+dpkg --root="$PWD/root" "${forced[@]}" --log=/dev/null -i "$package"
 dpkg --root="$PWD/root" -s mdspace
-[[ $(dpkg-deb -f "$package" Depends) == *"libc6 (>= "* ]]
 
-mdspace=root/usr/bin/mdspace
-"$mdspace" --version
-[ -z "$(nm "$mdspace" 2>/dev/null)" ] || { echo "not stripped"; exit 1; }
+mdspace() { $emulator "$binary" "$@"; }
+mdspace --version
+if [ "$(readelf --program-headers "$binary" | grep -c INTERP)" = 0 ]; then
+    [ -z "$depends" ]
+else
+    [[ $depends == *"libc6 (>= "* ]]
+fi
+[ -z "$(nm "$binary" 2>/dev/null)" ] || { echo "not stripped"; exit 1; }
 
 pages=0
 for page in root/usr/share/man/man1/*.1.gz; do
@@ -25,7 +34,7 @@ for page in root/usr/share/man/man1/*.1.gz; do
     pages=$((pages + 1))
 done
 # A page for the command, and one for each subcommand that its help names.
-commands=$("$mdspace" --help | sed -n '/^Commands:/,/^$/p' | awk '/^  [a-z]/ { print $1 }')
+commands=$(mdspace --help | sed -n '/^Commands:/,/^$/p' | awk '/^  [a-z]/ { print $1 }')
 [ -n "$commands" ]
 for command in $commands; do
     [ "$command" = help ] || [ -e "root/usr/share/man/man1/mdspace-$command.1.gz" ] || { echo "no page: $command"; exit 1; }
@@ -47,4 +56,4 @@ for unit in root/usr/lib/systemd/system/mdspace@.{service,socket}; do
 done
 program=$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' root/usr/lib/systemd/system/mdspace@.service)
 [ -x "root$program" ]
-echo "installed: $("$mdspace" --version), $pages pages, completions, units"
+echo "installed: $(mdspace --version), $pages pages, completions, units"

@@ -16,8 +16,13 @@ const ANSWER_BYTES_MAX: usize = 512;
 type Messages = Vec<(u8, u8, Vec<u8>)>;
 
 fn server(bytes: &[u8], tls: Tls, cut: usize) -> (Vec<u8>, String) {
-    let export =
-        |name: &str| ExportInfo { name: name.into(), bytes: 1 << 30, read_only: false, preferred_block_bytes: 4096, minimum_block_bytes: 1 };
+    let export = |name: &str| ExportInfo {
+        name: name.into(),
+        bytes: 1 << 30,
+        read_only: false,
+        preferred_block_bytes: 4096,
+        minimum_block_bytes: 1,
+    };
     let mut server = ServerHandshake::new([export("a"), export("b")].into(), tls);
     let (first, second) = bytes.split_at(cut);
     let mut said = Vec::new();

@@ -306,7 +306,7 @@ CASES = [
     Case(
         "partial_parity",
         "RAID-5 with a PPL, dirty, and a member is lost",
-        [Attempt(REFUSED, never=["accept that with --force"])],
+        [Attempt(WARNED, says=["was replayed in memory"])],
     ),
     # Linux calls an array with a journal clean while the journal holds data that the members lack: so it takes --force.
     Case(
@@ -371,8 +371,11 @@ CASES = [
         ],
         detected,
     ),
-    # Not supported yet: refused, with the reason.
-    Case("reshape_cut_off", "RAID-5 stopped while it grew from three members to four", [Attempt(REFUSED, says=["reshape"])]),
+    Case(
+        "reshape_cut_off",
+        "RAID-5 stopped while it grew from three members to four",
+        [Attempt(WARNED, says=["middle of a reshape"]), *(Attempt(WARNED, without=[f"m{n}.img"]) for n in (0, 2, 3))],
+    ),
     Case(
         "superblocks_zeroed",
         "A mainboard's firmware zeroed each superblock",

@@ -15,12 +15,15 @@ import hashlib
 import json
 import mmap
 import os
+import random
 import socket
+import struct
 import sys
 import types
 
 LOOP_SET_FD, LOOP_CLR_FD, LOOP_SET_CAPACITY, LOOP_CTL_GET_FREE = 0x4C00, 0x4C01, 0x4C07, 0x4C82
-BLKFLSBUF = 0x1261
+# Of _IO(); POWER gives that a direction.
+BLKFLSBUF = 0x20001261 if os.uname().machine.startswith("ppc") else 0x1261
 STEP = 1 << 18
 NBD_STEP = 1 << 20  # of a request
 # Memory of whole pages, as O_DIRECT wants it; touched once, then it costs no page fault any more.
@@ -330,7 +333,60 @@ def digest(place, *files):
     return 0, " ".join(digest.hexdigest() for digest in digests)
 
 
-REQUESTS = {work.__name__: work for work in (alike, copy, noise, detach, attach, blank, take, give, move_out, flush, released, greets, size_served, receive, lost, send, status, said, found, digest)}
+BLOCK = 4096
+
+
+def blocks(name):
+    """The file's blocks of 4 KiB, in order."""
+    with open(name, "rb") as file:
+        while block := file.read(BLOCK):
+            yield block
+
+
+def logged(chunk, data_chunks, *members):
+    """The bytes of the components that the newest partial parity logs of these members name: `START:END` each."""
+    chunk, data_chunks, ranges = int(chunk), int(data_chunks), set()
+    for name in members:
+        with open(name, "rb") as file:
+            file.seek(4096 + 96)
+            (offset,) = struct.unpack("<h", file.read(2))
+            at, newest = 4096 + offset * 512, (0, [])
+            while True:  # one log after the other, each of a header and its partial parity
+                file.seek(at + 520)
+                generation, count, _ = struct.unpack("<QII", file.read(16))
+                if generation <= newest[0]:
+                    break
+                newest = generation, [struct.unpack("<QIIII", file.read(24)) for _ in range(count)]
+                at += 4096 + sum(partial for _, partial, *_ in newest[1])
+            for sector, partial, length, _, _ in newest[1]:
+                stripe, within = sector * 512 // (chunk * data_chunks), sector * 512 % chunk
+                start = stripe * chunk + within
+                ranges.add(f"{start}:{start + (partial or length // data_chunks)}")
+    return 0, " ".join(sorted(ranges))
+
+
+def cut(before, after, target, data_at, seed, *ranges):
+    """A file as a loss of power leaves it. The seed decides of each block in these ranges of the component whether its write
+    came through; all others have."""
+    chance, data_at = random.Random(int(seed)), int(data_at)
+    ranges = [tuple(map(int, bounds.split(":"))) for bounds in ranges]
+    with open(target, "wb") as file:
+        for number, (old, new) in enumerate(zip(blocks(before), blocks(after), strict=True)):
+            at = number * BLOCK - data_at
+            lost = old != new and any(start <= at < end for start, end in ranges) and chance.random() < 0.5
+            file.write(old if lost else new)
+    return 0, ""
+
+
+def either(name, one, other):
+    """Each block is that of the one file or of the other."""
+    for number, (have, *rights) in enumerate(zip(blocks(name), blocks(one), blocks(other), strict=True)):
+        if have not in rights:
+            return 1, f"block {number} is from neither before the write nor after it"
+    return 0, ""
+
+
+REQUESTS = {work.__name__: work for work in (alike, copy, noise, detach, attach, blank, take, give, move_out, flush, released, greets, size_served, receive, lost, send, status, said, found, digest, logged, cut, either)}
 for line in sys.stdin:
     name, *words = line.rstrip("\n").split("\t")
     try:

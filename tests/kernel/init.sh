@@ -1,7 +1,8 @@
 #!/bin/bash
 # The first and only process of a guest: mounts what a script needs, runs it, stops the guest.
 #
-# The guest's root is the host's file system (hostfs), read-write. The launcher (xtask/src/guest.rs) names its
+# The guest's root is the host's file system (hostfs), read-write. In emulation it is the tree of another system,
+# read-only, with the host's workspace in it (initrd.sh). The launcher (xtask/src/guest.rs) names its
 # working directory in $mdspace_guest, which the kernel passes on from its command line:
 #   argv    NUL-separated: directory to start in, then the script and its arguments
 #   out     receives what the script prints
@@ -12,7 +13,7 @@ mountpoint -q /proc || mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t tmpfs tmpfs /run
 mkdir -p /dev/shm && mount -t tmpfs tmpfs /dev/shm
-ln -s /proc/self/fd /dev/fd # bash's process substitution
+[ -e /dev/fd ] || ln -s /proc/self/fd /dev/fd # bash's process substitution
 ip link set lo up 2>/dev/null
 
 # Debian keeps UML's modules beside those of the host's kernel, and the launcher knows where; modprobe wants them under
@@ -29,7 +30,7 @@ export SCRATCH=/run/scratch
 mkdir -p "$SCRATCH"
 
 # Disks given by -d, in order.
-DISKS=$(find /dev -maxdepth 1 -name 'ubd[a-p]' | sort | tr '\n' ' ')
+DISKS=$(find /dev -maxdepth 1 \( -name 'ubd[a-p]' -o -name 'vd[a-p]' \) | sort | tr '\n' ' ')
 export DISKS=${DISKS% }
 
 mapfile -d '' -t argv <"$mdspace_guest/argv"
@@ -38,4 +39,5 @@ if cd "${argv[0]}"; then
     echo $? >"$mdspace_guest/status"
 fi
 sync
-halt -f
+# A guest in emulation has no halt(8), and would not end by it.
+if command -v halt >/dev/null; then halt -f; else busybox poweroff -f; fi

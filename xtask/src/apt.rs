@@ -10,8 +10,14 @@ use anyhow::Result;
 use crate::steps::Log;
 
 /// Replaces `place` by a directory with these packages, as files. The source is a suite of Debian's archive with its
-/// components, such as `trixie main`.
-pub(crate) fn fetch(log: &mut Log, place: &Path, source: &str, packages: &[&str]) -> Result<Vec<PathBuf>> {
+/// components, such as `trixie main`. Without architectures, the packages are for this machine.
+pub(crate) fn fetch(
+    log: &mut Log,
+    place: &Path,
+    source: &str,
+    architectures: &[&str],
+    packages: &[&str],
+) -> Result<Vec<PathBuf>> {
     if place.exists() {
         fs::remove_dir_all(place)?; // an interrupted attempt, or another version
     }
@@ -27,6 +33,9 @@ pub(crate) fn fetch(log: &mut Log, place: &Path, source: &str, packages: &[&str]
             [("Dir::Etc::SourceList", "sources.list"), ("Dir::State::Lists", "lists"), ("Dir::Cache", "cache")]
         {
             command.arg("-o").arg(format!("{option}={}", place.join(name).display()));
+        }
+        for architecture in architectures {
+            command.arg("-o").arg(format!("APT::Architectures::={architecture}"));
         }
         command.args(words);
         command

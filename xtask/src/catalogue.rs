@@ -18,7 +18,9 @@ use anyhow::{Result, bail, ensure};
 use crate::guest::{Guest, Outcome};
 use crate::kernels::Kernel;
 use crate::steps::{Log, Stage, Step, Verdict};
-use crate::{cases, cross, figures, fuzz, lab, matrix, mutants, package, release, root, rot, setup, sim, tidy};
+use crate::{
+    cases, cross, dist, figures, fuzz, lab, matrix, mutants, package, release, root, rot, setup, sim, systems, tidy,
+};
 
 pub(crate) const fn step(
     name: &'static str,
@@ -48,7 +50,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("fmt", "rustfmt would change nothing", &["rustfmt"], fmt),
     step("tidy", "the project's own rules hold", &["git"], house_rules),
     step("dependencies", "dependencies have permitted licences and no advisories", &[], release::dependencies),
-    step("crates", "the published crates can be packaged", &[], release::crates),
+    step("crates", "the crates for others could be published", &[], release::crates),
     builds(step("readme", "the README's first command works in an empty directory", &["nbdcopy", "nbdinfo"], readme)),
     builds(step("clippy", "clippy and the compiler have no warning", &["cargo-clippy"], clippy)),
     builds(step("rust-version", "everything compiles with the oldest supported Rust", &[], release::rust_version)),
@@ -105,6 +107,13 @@ pub(crate) const STEPS: &[Step] = &[
         RESCUE,
         rescue,
     )),
+    beside(step(
+        "static",
+        "the static command works where nothing else is, also without newer system calls",
+        dist::NEEDS,
+        dist::static_command,
+    )),
+    beside(step("layers", "volumes of firmware RAID and of LVM hold the real drivers' bytes", LAYERS, layers)),
     beside(step("fuse", "file systems on a loop device over the array as a file, also without root", FUSE, fuse)),
     beside(step(
         "unprivileged",
@@ -143,6 +152,12 @@ pub(crate) const STEPS: &[Step] = &[
         "arrays that start only by --force hold the driver's data, and then start under it without force",
         &["linux.uml", "mdadm", "modprobe", "nbdsh", "python3"],
         forced,
+    )),
+    beside(step(
+        "unfinished",
+        "what the real driver left unfinished is read as the driver reads it",
+        GUEST,
+        unfinished,
     )),
     beside(step(
         "bad-blocks",
@@ -209,6 +224,9 @@ const REFUSED: &[&str] = &["python3", "nbdsh", "nbdcopy", "nbdinfo", "qemu-io", 
 
 /// Programs that create the members of a NAS, and those in the commands of the page.
 const RESCUE: &[&str] = &["linux.uml", "mdadm", "modprobe", "mke2fs", "debugfs", "nbdcopy", "jq", "ddrescuelog"];
+
+/// Programs that create containers and volume groups.
+const LAYERS: &[&str] = &["linux.uml", "mdadm", "mdmon", "modprobe", "vgcreate", "cc"];
 
 /// Programs that test an array as a file.
 const FUSE: &[&str] =
@@ -343,11 +361,16 @@ fn superblocks(log: &mut Log) -> Result<Verdict> {
     build(log)?;
     let guest = Guest::default().limit(Duration::from_secs(600));
     run_guest(log, &guest, "superblocks.sh", &[example("change_superblocks").as_os_str()])?;
-    Ok(Verdict::Passed(log.last_line()?))
+    let changed = log.last_line()?;
+    let (place, mdspace) = (Scratch::create("superblocks")?, root().join(MDSPACE));
+    run_guest(log, &guest, "byte_order.sh", &[mdspace.as_os_str()])?;
+    systems::record_a_block(log, &mdspace, &place.path)?;
+    systems::goes_to_an_older_kernel(log, &mdspace, &place.path)?;
+    Ok(Verdict::Passed(format!("{changed}; without the record of its logical block: {}", log.last_line()?)))
 }
 
 /// Runs a script of tests/kernel in `guest`; its output goes to the log.
-fn run_guest(log: &mut Log, guest: &Guest, script: &str, arguments: &[&OsStr]) -> Result<()> {
+pub(crate) fn run_guest(log: &mut Log, guest: &Guest, script: &str, arguments: &[&OsStr]) -> Result<()> {
     let output = guest.run(&root().join("tests/kernel").join(script), arguments)?.success()?;
     log.write(&output)
 }
@@ -399,9 +422,9 @@ pub(crate) fn build(log: &mut Log) -> Result<()> {
 
 /// The command of the release profile, as [`build_released`] leaves it. In User Mode Linux it starts in a third of the
 /// time of the dev profile's, and guests mostly start this command.
-const RELEASED: &str = "target/release/mdspace";
+pub(crate) const RELEASED: &str = "target/release/mdspace";
 
-fn build_released(log: &mut Log) -> Result<()> {
+pub(crate) fn build_released(log: &mut Log) -> Result<()> {
     log.run(&mut cargo(&["build", "--locked", "--release"]))
 }
 
@@ -452,6 +475,17 @@ fn rescue(log: &mut Log) -> Result<Verdict> {
     page.args(TESTED).args(["--test", "docs", "--", "--exact", "files_are_rescued_from_what_a_nas_left"]);
     log.run(page.env("MDSPACE_TEST_NAS", &place.path))?;
     Ok(Verdict::Passed("the page's commands, on mdadm's members".to_owned()))
+}
+
+fn layers(log: &mut Log) -> Result<Verdict> {
+    build_released(log)?;
+    let place = Scratch::create("layers")?;
+    for script in ["containers.sh", "lvm.sh"] {
+        let guest = Guest::default().memory("768M").limit(Duration::from_secs(600));
+        run_guest(log, &guest, script, &[place.path.as_os_str()])?;
+    }
+    log.run(Command::new("tests/layers.sh").arg(root().join(RELEASED)).arg(&place.path))?;
+    Ok(Verdict::Passed(log.last_line()?))
 }
 
 fn fuse(log: &mut Log) -> Result<Verdict> {
@@ -505,7 +539,7 @@ fn readme(log: &mut Log) -> Result<Verdict> {
 /// Uses the release binary, which the step `readme` has built if it was requested too.
 fn debian_package(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
-    let made = package::make()?;
+    let made = package::make_of_release()?;
     let place = Scratch::create("package")?;
     log.run(Command::new("tests/package.sh").arg(&made.path).arg(&place.path))?;
     Ok(Verdict::Passed(format!("{:.1} MB stripped; {}", made.binary_bytes as f64 / 1e6, log.last_line()?)))
@@ -542,6 +576,13 @@ fn forced(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
     let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
     run_guest(log, &guest, "forced.sh", &[root().join(RELEASED).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn unfinished(log: &mut Log) -> Result<Verdict> {
+    build_released(log)?;
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
+    run_guest(log, &guest, "unfinished.sh", &[root().join(RELEASED).as_os_str()])?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 
@@ -621,7 +662,7 @@ fn interrupted(log: &mut Log) -> Result<Verdict> {
 }
 
 /// Kills during requests in tests/killed.py, and its arrays with their members.
-const KILLS: &str = "20";
+const KILLS: &str = "28";
 const KILLED_ARRAYS: [(&str, usize); 4] = [("raid5", 3), ("raid6", 4), ("raid10", 4), ("checked", 4)];
 
 fn killed(log: &mut Log) -> Result<Verdict> {

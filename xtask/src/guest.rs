@@ -1,4 +1,5 @@
-//! Runs the real Linux md driver in a User Mode Linux guest, which boots in two seconds.
+//! Runs the real Linux md driver in a User Mode Linux guest, which boots in two seconds, or in the guest of an emulated
+//! system (`systems`), which sees only the workspace of the host and takes longer.
 //!
 //! A guest is an ordinary process: it needs no root, no virtualization and no kernel module on the host. It sees the
 //! host's file system through hostfs, runs one script as its root user, and halts. Debian's `user-mode-linux` provides
@@ -26,9 +27,11 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use tempfile::TempDir;
 
 use crate::kernels::{Kernel, Start};
 use crate::root;
+use crate::systems::emulator;
 
 /// User Mode Linux names its disks `ubda` to `ubdp`.
 const DISKS_MAX: usize = 16;
@@ -124,7 +127,7 @@ impl Guest {
     ///
     /// The guest cannot be started. What happens inside it is an [`Outcome`].
     pub(crate) fn run<A: AsRef<OsStr>>(&self, script: &Path, arguments: &[A]) -> Result<Outcome> {
-        let control = tempfile::Builder::new().prefix("mdspace-guest.").tempdir()?;
+        let control = self.control_directory()?;
         let control = control.path();
         let start = std::env::current_dir()?;
         let script = fs::canonicalize(script).with_context(|| format!("{}", script.display()))?;
@@ -135,28 +138,18 @@ impl Guest {
             argv.push(0);
         }
         fs::write(control.join("argv"), argv)?;
-        build_shim(control)?;
-
+        let console = File::create(control.join("console"))?;
         let processor = Processor::take()?;
-        let console_path = control.join("console");
-        let console = File::create(&console_path)?;
-        let Start { words, directory, modules } = self.kernel.start();
-        let status = Command::new("timeout")
-            .args(["--kill-after=5", &self.limit.as_secs().to_string()])
-            .args(["taskset", "--cpu-list", &processor.number.to_string()])
-            .args(words)
-            .args(self.kernel_command_line(control, &modules)?)
-            .current_dir(directory)
-            .env("LD_PRELOAD", control.join("xstate_shim.so"))
-            // The guest's memory is a file; without these variables it is on the tmpfs /dev/shm.
-            .env_remove("TMPDIR")
-            .env_remove("TMP")
-            .env_remove("TEMP")
-            .stdin(Stdio::null())
-            .stdout(console.try_clone()?)
-            .stderr(console)
-            .status()
-            .context("cannot start `timeout`")?;
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", &self.limit.as_secs().to_string()]);
+        if let Kernel::System(system) = self.kernel {
+            let control = option("mdspace_guest=", control.as_os_str());
+            command.args(emulator(system, &self.memory, &self.disks, &[control])?);
+        } else {
+            self.add_user_mode_linux(&mut command, control, &processor)?;
+        }
+        command.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console);
+        let status = command.status().context("cannot start `timeout`")?;
 
         let text = |name: &str| fs::read(control.join(name)).map(|b| String::from_utf8_lossy(&b).into_owned());
         let output = text("out").unwrap_or_default();
@@ -171,15 +164,36 @@ impl Guest {
         }
     }
 
+    /// A directory that the guest sees, at the same path as the host does.
+    fn control_directory(&self) -> Result<TempDir> {
+        let mut name = tempfile::Builder::new();
+        let name = name.prefix("mdspace-guest.");
+        if let Kernel::System(_) = self.kernel {
+            let place = root().join("target/xtask");
+            fs::create_dir_all(&place)?;
+            return Ok(name.tempdir_in(place)?);
+        }
+        Ok(name.tempdir()?)
+    }
+
+    /// Adds the words and settings that start User Mode Linux on this processor.
+    fn add_user_mode_linux(&self, command: &mut Command, control: &Path, processor: &Processor) -> Result<()> {
+        build_shim(control)?;
+        let Start { words, directory, modules } = self.kernel.start();
+        command.args(["taskset", "--cpu-list", &processor.number.to_string()]).args(words);
+        command.args(self.kernel_command_line(control, &modules)?).current_dir(directory);
+        command.env("LD_PRELOAD", control.join("xstate_shim.so"));
+        // The guest's memory is a file; without these variables it is on the tmpfs /dev/shm.
+        for name in ["TMPDIR", "TMP", "TEMP"] {
+            command.env_remove(name);
+        }
+        Ok(())
+    }
+
     fn kernel_command_line(&self, control: &Path, modules: &Path) -> Result<Vec<OsString>> {
         if self.disks.len() > DISKS_MAX {
             bail!("{} disks, but a guest has room for {DISKS_MAX}", self.disks.len());
         }
-        let option = |name: &str, value: &OsStr| {
-            let mut word = OsString::from(name);
-            word.push(value);
-            word
-        };
         let mut words = vec![
             option("mem=", self.memory.as_ref()),
             "rootfstype=hostfs".into(),
@@ -199,6 +213,13 @@ impl Guest {
         }
         Ok(words)
     }
+}
+
+/// A word of a command line: a name and its value.
+fn option(name: &str, value: &OsStr) -> OsString {
+    let mut word = OsString::from(name);
+    word.push(value);
+    word
 }
 
 /// The number of guests on each processor that this process may use, by the processor's number.

@@ -16,6 +16,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::steps::Log;
+use crate::systems::System;
 use crate::{apt, root};
 
 /// Chooses a kernel.
@@ -26,6 +27,8 @@ pub(crate) enum Kernel {
     Distribution,
     /// Debian 13's kernel if it is available, otherwise the distribution's.
     Newer,
+    /// The kernel of a whole system in emulation.
+    System(System),
 }
 
 /// How to start a kernel.
@@ -61,7 +64,7 @@ impl Kernel {
         place().join(PROGRAM).is_file().then_some(Kernel::Newer)
     }
 
-    /// How to start this kernel.
+    /// How to start this kernel in User Mode Linux; a kernel of a [`System`] starts otherwise.
     pub(crate) fn start(self) -> Start {
         let place = place();
         match self {
@@ -117,7 +120,7 @@ fn number(release: &str) -> Option<(u32, u32)> {
 
 fn fetch_newer(log: &mut Log) -> Result<()> {
     let place = place();
-    for package in apt::fetch(log, &place, SOURCE, &PACKAGES)? {
+    for package in apt::fetch(log, &place, SOURCE, &[], &PACKAGES)? {
         log.run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&place))?;
         fs::remove_file(package)?;
     }

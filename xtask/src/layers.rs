@@ -1,7 +1,7 @@
 //! The layers beside the whole test: `cargo xtask quick` takes less than a minute, `cargo xtask long` hours.
 //!
 //! `quick` finds most mistakes while a change is made. It builds in the profiles of the whole test, so nothing is built
-//! twice. `long` compiles for more systems, tries fresh histories, a long soak, and fuzzing with a corpus that is
+//! twice. `long` compiles for more systems, emulates others, tries fresh histories, a long soak, and fuzzing with a corpus that is
 //! kept. The whole test is in
 //! [`catalogue`].
 
@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::catalogue::{self, Scratch, beside, builds, step};
 use crate::steps::{Log, Step, Verdict};
-use crate::{cross, fuzz, root, sim};
+use crate::{cross, dist, fuzz, release, root, setup, sim, systems};
 
 /// The layer that a run takes its steps from, which also limits their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +50,24 @@ pub(crate) const QUICK: &[Step] = &[
     builds(step("unit", "unit tests pass; the planner's with smaller stripes", &[], unit)),
 ];
 
-/// For hours: each step but the first runs for the requested time.
+/// For hours: each step that tries fresh inputs runs for the requested time.
 pub(crate) const LONG: &[Step] = &[
+    step("setup", "the programs that the other steps need are installed", &[], setup::run),
+    builds(step("dist", "the files of a release are made, and work", dist::PACKAGES_NEED, dist::run)),
+    builds(step("publish", "each crate builds from its package", &[], release::crates_build)),
     beside(step("systems", "the pure crates compile for other processors and systems", &[], cross::check)),
+    beside(step(
+        "newest",
+        "the newest kernel's md and mdadm, in emulation, and mdspace use each other's arrays",
+        systems::NEEDS,
+        systems::newest,
+    )),
+    beside(step(
+        "pages",
+        "the same on systems with pages of 16 and 64 KiB, in emulation, by the command built for them",
+        systems::PAGES_NEEDS,
+        systems::pages,
+    )),
     beside(step("fresh", "fresh histories keep all promises", &[], sim::long)),
     beside(step("fuzz", "no decoder panics on foreign bytes; the corpus is kept and minimized", &["c++"], fuzz::long)),
     beside(step(

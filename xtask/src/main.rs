@@ -1,5 +1,5 @@
 //! The project's chores: `cargo xtask quick`, `test`, `long`, `tidy`, `matrix`, `bench`, `figures`, `lab`, `kernel`,
-//! `package`.
+//! `package`, `dist`.
 //!
 //! xtask is not part of the product, and nothing in the product depends on it. A chore runs the same commands that a
 //! person would type, and prints how to repeat one that failed.
@@ -8,6 +8,7 @@ mod apt;
 mod cases;
 mod catalogue;
 mod cross;
+mod dist;
 mod figures;
 mod fuzz;
 mod guest;
@@ -25,6 +26,7 @@ mod rot;
 mod setup;
 mod sim;
 mod steps;
+mod systems;
 mod tidy;
 
 use std::os::unix::process::CommandExt as _;
@@ -90,6 +92,8 @@ enum Chore {
     Lab,
     /// Build the release and a Debian package with man pages, completions and units, in target/dist
     Package,
+    /// Make the files of a release in target/dist/VERSION, and try them: static commands, packages, a container's image
+    Dist,
     /// Run a shell script under the real md driver, in a User Mode Linux guest
     Kernel(KernelArguments),
 }
@@ -129,6 +133,9 @@ struct KernelArguments {
     /// Run Debian 13's kernel, which `cargo xtask test setup` fetches, instead of the distribution's
     #[arg(short, long)]
     newer: bool,
+    /// Run this system in emulation, which `cargo xtask long newest pages` fetches; it sees only the workspace
+    #[arg(long, conflicts_with = "newer")]
+    system: Option<systems::System>,
     /// Image to attach as a disk; can be repeated
     #[arg(short, long = "disk", value_name = "IMAGE")]
     disks: Vec<PathBuf>,
@@ -160,6 +167,9 @@ fn forget_who_runs_this() {
     }
 }
 
+/// The time that `cargo xtask dist` has beyond that of other builds, as it builds for two machines.
+const DIST_MINUTES: u64 = 60;
+
 fn main() -> ExitCode {
     forget_who_runs_this();
     let result = match Cli::parse().chore {
@@ -178,6 +188,7 @@ fn main() -> ExitCode {
         Chore::Cases => cases(),
         Chore::Lab => lab(),
         Chore::Package => package(),
+        Chore::Dist => steps::run(Layer::Long(DIST_MINUTES), &["setup".into(), "dist".into()]),
         Chore::Kernel(arguments) => kernel(&arguments),
     };
     match result {
@@ -204,7 +215,7 @@ fn package() -> Result<ExitCode> {
     if !build_release()? {
         return Ok(ExitCode::FAILURE);
     }
-    let package = package::make()?;
+    let package = package::make_of_release()?;
     println!("{}, its binary of {:.1} MB", package.path.display(), package.binary_bytes as f64 / 1e6);
     Ok(ExitCode::SUCCESS)
 }
@@ -230,7 +241,11 @@ fn lab() -> Result<ExitCode> {
 
 fn kernel(arguments: &KernelArguments) -> Result<ExitCode> {
     let guest = Guest::default().memory(&arguments.memory).limit(Duration::from_secs(arguments.timeout));
-    let guest = guest.kernel(if arguments.newer { Kernel::Newer } else { Kernel::Distribution });
+    let guest = guest.kernel(match arguments.system {
+        Some(system) => Kernel::System(system),
+        None if arguments.newer => Kernel::Newer,
+        None => Kernel::Distribution,
+    });
     let guest = arguments.disks.iter().fold(guest, |guest, image| guest.disk(image));
     Ok(match guest.run(&arguments.script, &arguments.arguments)? {
         Outcome::Finished { status, output } => {

@@ -1,13 +1,13 @@
-//! `cargo xtask package`: the Debian package of the release binary, with man pages, completions, units and documents,
-//! in target/dist.
+//! The Debian package of a command, with man pages, completions, units and documents. `cargo xtask package` makes that of
+//! target/release/mdspace, in target/dist.
 //!
 //! The package is assembled here and packed by dpkg-deb, which every Debian has; cargo-deb would have to be built
-//! first. Its dependencies come from dpkg-shlibdeps, not from a list kept by hand.
+//! first. Its dependencies come from dpkg-shlibdeps, not from a list kept by hand. A static command has none.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::Command as Process;
 
 use anyhow::{Context, Result, bail};
 
@@ -42,27 +42,68 @@ pub(crate) struct Package {
     pub(crate) binary_bytes: u64,
 }
 
+/// A command to make a package of.
+pub(crate) struct Command<'a> {
+    /// The stripped program.
+    pub(crate) path: &'a Path,
+    /// The same command for this machine, which prints its man pages and completions.
+    pub(crate) describes_itself: &'a Path,
+    /// Debian's name of the machine that it is for.
+    pub(crate) architecture: &'a str,
+    pub(crate) libraries: Libraries,
+    /// The directory that the package is made in.
+    pub(crate) place: &'a Path,
+}
+
+/// The libraries that a command needs.
+#[derive(Clone, Copy)]
+pub(crate) enum Libraries {
+    /// Those of this machine's C library.
+    Shared,
+    /// None: the command is static.
+    None,
+}
+
 /// Makes the package of target/release/mdspace, which must have been built.
 ///
 /// # Errors
 ///
 /// A program fails, or the binary is too large.
-pub(crate) fn make() -> Result<Package> {
-    let dist = root().join("target/dist");
-    let tree = dist.join("tree");
-    if tree.exists() {
-        fs::remove_dir_all(&tree)?;
-    }
-    let binary = tree.join("usr/bin/mdspace");
-    install(&root().join("target/release/mdspace"), &binary, 0o755)?;
-    output(Command::new("strip").arg(&binary))?;
+pub(crate) fn make_of_release() -> Result<Package> {
+    let place = root().join("target/dist");
+    fs::create_dir_all(&place)?;
+    let binary = place.join("mdspace");
+    output(Process::new("strip").arg("-o").arg(&binary).arg(root().join("target/release/mdspace")))?;
     let binary_bytes = fs::metadata(&binary)?.len();
     if binary_bytes > BINARY_BYTES_MAX {
         bail!("the stripped binary has {binary_bytes} bytes, more than {BINARY_BYTES_MAX}");
     }
+    let architecture = output(Process::new("dpkg").arg("--print-architecture"))?;
+    let path = make(&Command {
+        path: &binary,
+        describes_itself: &binary,
+        architecture: architecture.trim(),
+        libraries: Libraries::Shared,
+        place: &place,
+    })?;
+    fs::remove_file(binary)?;
+    Ok(Package { path, binary_bytes })
+}
 
+/// Makes the package of a command; returns its path.
+///
+/// # Errors
+///
+/// A program fails.
+pub(crate) fn make(command: &Command) -> Result<PathBuf> {
+    let dist = command.place;
+    let tree = dist.join("tree");
+    if tree.exists() {
+        fs::remove_dir_all(&tree)?;
+    }
+    install(command.path, &tree.join("usr/bin/mdspace"), 0o755)?;
     let made = dist.join("made");
-    output(Command::new(&binary).arg("generate").arg(&made))?;
+    output(Process::new(command.describes_itself).arg("generate").arg(&made))?;
     for (name, directory, installed) in COMPLETIONS {
         install(&made.join("completions").join(name), &tree.join(directory).join(installed), 0o644)?;
     }
@@ -70,7 +111,7 @@ pub(crate) fn make() -> Result<Package> {
         let page = page?;
         let to = tree.join("usr/share/man/man1").join(page.file_name());
         install(&page.path(), &to, 0o644)?;
-        output(Command::new("gzip").args(["-9", "-n", "-f"]).arg(&to))?;
+        output(Process::new("gzip").args(["-9", "-n", "-f"]).arg(&to))?;
     }
     fs::remove_dir_all(&made)?;
     for (file, directory) in FILES {
@@ -81,7 +122,7 @@ pub(crate) fn make() -> Result<Package> {
     let licences = ["LICENSE-MIT", "LICENSE-APACHE"].map(|name| fs::read_to_string(root().join(name)));
     let [mit, apache] = licences;
     fs::write(tree.join("usr/share/doc/mdspace/copyright"), format!("MIT or Apache-2.0.\n\n{}\n\n{}", mit?, apache?))?;
-    close(&dist, &tree, binary_bytes)
+    close(command, &tree)
 }
 
 /// Installs every file of the documents, with their folders.
@@ -95,31 +136,38 @@ fn install_pages(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Writes the control file, and lets dpkg-deb pack everything.
-fn close(dist: &Path, tree: &Path, binary_bytes: u64) -> Result<Package> {
-    let version = env!("CARGO_PKG_VERSION");
-    let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
-    let architecture = architecture.trim();
-    // dpkg-shlibdeps needs the layout of a source package.
-    fs::create_dir_all(dist.join("debian"))?;
-    fs::write(dist.join("debian/control"), "Source: mdspace\n\nPackage: mdspace\nArchitecture: any\n")?;
-    let mut libraries = Command::new("dpkg-shlibdeps");
-    let depends = output(libraries.args(["-O", "-e", "tree/usr/bin/mdspace"]).current_dir(dist))?;
-    let depends = depends.trim().strip_prefix("shlibs:Depends=").context("dpkg-shlibdeps names no libraries")?;
-    fs::remove_dir_all(dist.join("debian"))?;
+fn close(command: &Command, tree: &Path) -> Result<PathBuf> {
+    let (version, architecture) = (env!("CARGO_PKG_VERSION"), command.architecture);
+    let depends = match command.libraries {
+        Libraries::Shared => format!("Depends: {}\n", packages_of_libraries(command.place)?),
+        Libraries::None => String::new(),
+    };
 
     let control = format!(
         "Package: mdspace\nVersion: {version}\nArchitecture: {architecture}\nSection: admin\nPriority: optional\n\
-         Maintainer: the mdspace project <mdspace@example.invalid>\nDepends: {depends}\n\
+         Maintainer: the mdspace project <mdspace@example.invalid>\n{depends}\
          Recommends: fuse3\nSuggests: libnbd-bin, mdadm\nDescription: Linux software RAID, in user space\n \
          Creates, reads, writes and serves arrays in the format of Linux md, without the\n kernel's driver and \
          without root.\n",
     );
     fs::create_dir_all(tree.join("DEBIAN"))?;
     fs::write(tree.join("DEBIAN/control"), control)?;
-    let path = dist.join(format!("mdspace_{version}_{architecture}.deb"));
-    output(Command::new("dpkg-deb").args(["--root-owner-group", "-Zxz", "--build"]).arg(tree).arg(&path))?;
+    let path = command.place.join(format!("mdspace_{version}_{architecture}.deb"));
+    output(Process::new("dpkg-deb").args(["--root-owner-group", "-Zxz", "--build"]).arg(tree).arg(&path))?;
     fs::remove_dir_all(tree)?;
-    Ok(Package { path, binary_bytes })
+    Ok(path)
+}
+
+/// The packages whose libraries the command in `tree` below this directory needs.
+fn packages_of_libraries(place: &Path) -> Result<String> {
+    // dpkg-shlibdeps needs the layout of a source package.
+    fs::create_dir_all(place.join("debian"))?;
+    fs::write(place.join("debian/control"), "Source: mdspace\n\nPackage: mdspace\nArchitecture: any\n")?;
+    let mut libraries = Process::new("dpkg-shlibdeps");
+    let depends = output(libraries.args(["-O", "-e", "tree/usr/bin/mdspace"]).current_dir(place))?;
+    fs::remove_dir_all(place.join("debian"))?;
+    let depends = depends.trim().strip_prefix("shlibs:Depends=").context("dpkg-shlibdeps names no libraries")?;
+    Ok(depends.to_owned())
 }
 
 /// Copies a file, and creates its directory if necessary.
@@ -131,7 +179,7 @@ fn install(from: &Path, to: &Path, mode: u32) -> Result<()> {
 }
 
 /// The output of a program, which must succeed.
-fn output(command: &mut Command) -> Result<String> {
+fn output(command: &mut Process) -> Result<String> {
     let program = command.get_program().to_owned();
     let output = command.output().with_context(|| format!("cannot start {}", program.display()))?;
     if !output.status.success() {

@@ -18,6 +18,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mdadm", "mdadm"),
     ("kmod", "modprobe"),
     ("dmsetup", "dmsetup"),
+    ("lvm2", "vgcreate"),
     ("iproute2", "ip"),
     ("nbd-client", "nbd-client"),
     ("libnbd-bin", "nbdcopy"),
@@ -44,6 +45,13 @@ const PACKAGES: &[(&str, &str)] = &[
     ("gcc-aarch64-linux-gnu", "aarch64-linux-gnu-gcc"),
     ("libc6-dev-arm64-cross", cross::C_LIBRARY),
     ("qemu-user-static", "qemu-aarch64-static"),
+    ("buildah", "buildah"),
+    ("gcc-powerpc64le-linux-gnu", "powerpc64le-linux-gnu-gcc"),
+    ("libc6-dev-ppc64el-cross", "/usr/powerpc64le-linux-gnu/lib/libc.so.6"),
+    ("mmdebstrap", "mmdebstrap"),
+    ("qemu-system-arm", "qemu-system-aarch64"),
+    ("qemu-system-ppc", "qemu-system-ppc64"),
+    ("xz-utils", "xz"),
 ];
 
 /// Packages without a program, each with the path of a file.

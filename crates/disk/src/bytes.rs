@@ -46,3 +46,10 @@ pub(crate) fn guid(mut bytes: [u8; 16]) -> String {
     bytes[6..8].reverse();
     uuid(bytes).unwrap_or_else(|| "00000000-0000-0000-0000-000000000000".to_owned()).to_uppercase()
 }
+
+/// A CRC-32 of the usual polynomial, with a start of its own and without the last inversion.
+pub(crate) fn crc32(start: u32, bytes: &[u8]) -> u32 {
+    const POLYNOMIAL: u32 = 0xedb8_8320;
+    let step = |sum: u32, _| (sum >> 1) ^ (POLYNOMIAL & (sum & 1).wrapping_neg());
+    bytes.iter().fold(start, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), step))
+}

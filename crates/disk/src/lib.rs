@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+pub mod container;
 pub mod content;
 pub mod lvm;
 pub mod map;

@@ -6,6 +6,7 @@
 //!
 //! Facts: the chapter "Mapfile structure" of GNU ddrescue's manual (1.27), and the files that HDDSuperClone 2.3 writes.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -82,17 +83,19 @@ impl fmt::Display for MapDefect {
 
 impl std::error::Error for MapDefect {}
 
-/// A map: regions in ascending order that do not overlap. Neighbours differ in status.
+/// A map: regions that do not overlap. Neighbours differ in status. A map of an array without a member has a region for
+/// each chunk, so a change takes no longer in a long map.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RescueMap {
-    regions: Vec<Region>,
+    /// By their beginning: the end, and the status.
+    regions: BTreeMap<u64, (u64, Status)>,
 }
 
 impl RescueMap {
     /// A map of `bytes` bytes that were not tried.
     pub fn untried(bytes: u64) -> Self {
         let mut map = Self::default();
-        map.push(Region { range: 0..bytes, status: Status::NonTried });
+        map.mark(0..bytes, Status::NonTried);
         map
     }
 
@@ -113,32 +116,40 @@ impl RescueMap {
 
     /// The map as a file for ddrescue and its tools, with these lines as comments.
     pub fn encode(&self, comments: &[String]) -> String {
-        let unfinished = self.regions.iter().find(|region| region.status != Status::Finished);
+        let unfinished = self.regions().find(|region| region.status != Status::Finished);
         let (at, status) =
             unfinished.map_or((self.end(), Status::Finished), |region| (region.range.start, region.status));
         let mut text: String = comments.iter().map(|comment| format!("# {}\n", comment.escape_default())).collect();
         text += "# current_pos  current_status  current_pass\n";
         text += &format!("0x{at:08X}     {}               1\n", status.letter());
         text += "#      pos        size  status\n";
-        for Region { range, status } in &self.regions {
+        for Region { range, status } in self.regions() {
             text += &format!("0x{:08X}  0x{:08X}  {}\n", range.start, range.end - range.start, status.letter());
         }
         text
     }
 
     /// The regions, ascending.
-    pub fn regions(&self) -> &[Region] {
-        &self.regions
+    pub fn regions(&self) -> impl DoubleEndedIterator<Item = Region> + '_ {
+        self.regions.iter().map(|(&start, &(end, status))| Region { range: start..end, status })
+    }
+
+    /// The regions that end behind `from`, ascending.
+    fn regions_behind(&self, from: u64) -> impl Iterator<Item = Region> + '_ {
+        let before = self.regions.range(..=from).next_back();
+        let first = before.map_or(from, |(&start, _)| start);
+        let found = self.regions.range(first..).map(|(&start, &(end, status))| Region { range: start..end, status });
+        found.filter(move |region| region.range.end > from)
     }
 
     /// The byte behind the last region.
     pub fn end(&self) -> u64 {
-        self.regions.last().map_or(0, |region| region.range.end)
+        self.regions().next_back().map_or(0, |region| region.range.end)
     }
 
     /// The byte behind the last finished region.
     pub fn finished_end(&self) -> u64 {
-        let finished = self.regions.iter().rev().find(|region| region.status == Status::Finished);
+        let finished = self.regions().rev().find(|region| region.status == Status::Finished);
         finished.map_or(0, |region| region.range.end)
     }
 
@@ -146,13 +157,8 @@ impl RescueMap {
     pub fn holes(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut holes = Vec::new();
         let mut reached = range.start;
-        let first = self.regions.partition_point(|region| region.range.end <= range.start);
-        for Region { range: finished, .. } in
-            self.regions[first..].iter().filter(|region| region.status == Status::Finished)
-        {
-            if finished.start >= range.end {
-                break;
-            }
+        let finished = self.regions_behind(range.start).filter(|region| region.status == Status::Finished);
+        for Region { range: finished, .. } in finished.take_while(|region| region.range.start < range.end) {
             if reached < finished.start {
                 holes.push(reached..finished.start);
             }
@@ -166,8 +172,7 @@ impl RescueMap {
 
     /// The first range at or behind `from` that has this status.
     pub fn next(&self, status: Status, from: u64) -> Option<Range<u64>> {
-        let first = self.regions.partition_point(|region| region.range.end <= from);
-        let found = self.regions[first..].iter().find(|region| region.status == status)?;
+        let found = self.regions_behind(from).find(|region| region.status == status)?;
         Some(found.range.start.max(from)..found.range.end)
     }
 
@@ -176,32 +181,25 @@ impl RescueMap {
         if range.is_empty() {
             return;
         }
-        // Neighbours that touch the range are taken too, so that they merge with it.
-        let first = self.regions.partition_point(|region| region.range.end < range.start);
-        let behind = self.regions.partition_point(|region| region.range.start <= range.end);
-        let touched: Vec<Region> = self.regions.splice(first..behind.max(first), []).collect();
-        let before = touched.first().filter(|region| region.range.start < range.start);
-        let after = touched.last().filter(|region| region.range.end > range.end);
-        let mut new = Self::default();
-        if let Some(Region { range: old, status }) = before {
-            new.push(Region { range: old.start..old.end.min(range.start), status: *status });
-        }
-        new.push(Region { range: range.clone(), status });
-        if let Some(Region { range: old, status }) = after {
-            new.push(Region { range: old.start.max(range.end)..old.end, status: *status });
-        }
-        self.regions.splice(first..first, new.regions);
-    }
-
-    /// Appends a region that begins at the end or behind it.
-    fn push(&mut self, region: Region) {
-        match self.regions.last_mut() {
-            _ if region.range.is_empty() => {}
-            Some(last) if last.status == region.status && last.range.end == region.range.start => {
-                last.range.end = region.range.end;
+        // Neighbours that touch the range are taken out too, so that those of the same status merge with it.
+        let touched: Vec<Region> = self
+            .regions_behind(range.start.saturating_sub(1))
+            .take_while(|region| region.range.start <= range.end)
+            .collect();
+        let mut whole = range.clone();
+        for Region { range: old, status: was } in touched {
+            self.regions.remove(&old.start);
+            if was == status {
+                whole = whole.start.min(old.start)..whole.end.max(old.end);
+                continue;
             }
-            _ => self.regions.push(region),
+            for rest in [old.start..old.end.min(range.start), old.start.max(range.end)..old.end] {
+                if !rest.is_empty() {
+                    self.regions.insert(rest.start, (rest.end, was));
+                }
+            }
         }
+        self.regions.insert(whole.start, (whole.end, status));
     }
 }
 
@@ -299,7 +297,7 @@ impl Reader {
             let Range { start, end: to } = region.range;
             return Err(format!("the region {start:#x}..{to:#x} begins before {end:#x}, where the one before it ends"));
         }
-        self.map.push(region);
+        self.map.mark(region.range, region.status);
         Ok(())
     }
 }

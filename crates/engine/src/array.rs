@@ -150,6 +150,22 @@ impl<M: Member, C: Clock> Array<M, C> {
         Control::assemble_offer(offer, options, pool, clock).await.map(Self)
     }
 
+    /// As [`Array::assemble_offer`], for reading alone. It also takes an array in the middle of a reshape.
+    ///
+    /// # Errors
+    /// A [`Refusal`] that names the member and the field.
+    pub async fn assemble_to_read(
+        offer: Offer<M>,
+        options: AssembleOptions,
+        pool: Pool,
+        clock: C,
+    ) -> Result<Self, Refusal>
+    where
+        M: Clone,
+    {
+        Control::assemble_to_read(offer, options, pool, clock).await.map(Self)
+    }
+
     /// The current state of the array.
     pub fn status(&self) -> Status {
         self.0.status()

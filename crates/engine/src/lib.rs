@@ -36,6 +36,7 @@ pub use seam::{clock, member, observe};
 
 pub use array::Array;
 pub use base::buffer::{Block, Buffer, Pool, SUMMED_BYTES};
+pub use base::range_lock::{Locking, RangeGuard, RangeLocks};
 pub use base::versioned::Growing;
 pub use control::assemble::{AssembleOptions, CACHE_BYTES, Offer};
 pub use control::forced::Forced;

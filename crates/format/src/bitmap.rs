@@ -4,8 +4,8 @@
 //! that the chunk was being written. After an unclean stop, only these chunks need a resync. A stale bitmap is
 //! worthless: then every chunk needs a resync.
 //!
-//! Decoding never writes and never repairs. Of the lockless variant, only the version is known. Facts:
-//! `drivers/md/md-bitmap.{c,h}`; `docs/format.md`.
+//! Decoding never writes and never repairs. The lockless variant is only read. Facts: `drivers/md/md-bitmap.{c,h}`,
+//! `drivers/md/md-llbitmap.c`; `docs/format.md`.
 
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
@@ -21,6 +21,12 @@ const MAGIC: u32 = 0x6d74_6962;
 
 /// Bytes of the bitmap's superblock. The bits follow it.
 pub const SUPER_BYTES: usize = 256;
+
+/// With [`Kind::Lockless`]: the position of the chunks' states in the bitmap, a byte each.
+pub const LOCKLESS_STATES_AT: u64 = 1024;
+
+/// The state of a chunk whose parity and copies agree. In all others they may not.
+pub const LOCKLESS_CLEAN: u8 = 1;
 
 /// The kernel writes bitmaps in whole blocks of this many bytes.
 const BLOCK_BYTES: u64 = 4096;
@@ -122,6 +128,13 @@ fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect
 }
 
 impl BitmapSuper {
+    /// The number of states of a lockless bitmap; `None` when its fields make no sense.
+    pub fn lockless_chunks(&self) -> Option<u64> {
+        let covered = self.sync_size.checked_bytes()?;
+        let is_sound = self.chunk_bytes.is_power_of_two() && self.chunk_bytes >= SECTOR_BYTES;
+        is_sound.then(|| covered.div_ceil(self.chunk_bytes))
+    }
+
     /// A valid bitmap of a new array, with md's defaults.
     ///
     /// # Panics

@@ -11,6 +11,7 @@ pub mod bad_blocks;
 pub mod bitmap;
 pub mod geometry;
 pub mod integrity;
+pub mod overlay;
 pub mod partial_parity;
 pub mod placement;
 pub mod signature;

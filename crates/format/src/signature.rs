@@ -20,6 +20,11 @@ pub struct Signature {
 }
 
 impl Signature {
+    /// Whether it is a container of firmware RAID whose volumes the project reads.
+    pub fn is_of_firmware(&self) -> bool {
+        matches!(self.what, DDF | IMSM)
+    }
+
     /// Whether it is a partition table, so that the array may be in one of the partitions.
     pub fn is_partition_table(&self) -> bool {
         matches!(self.what, GPT | MBR)
@@ -74,6 +79,8 @@ const VHD: &str = "a virtual machine's disk (VHD)";
 const FAKE_RAID: &str = "a member of a firmware RAID";
 const DM: &str = "metadata of a device-mapper target";
 const ZFS: &str = "a member of a ZFS pool";
+const DDF: &str = "a member of a DDF array (firmware RAID)";
+const IMSM: &str = "a member of an IMSM array (Intel firmware RAID)";
 const MBR: &str = "a partition table (MBR) or a boot sector";
 const OTHER: &str = "data of an unknown kind";
 
@@ -131,8 +138,8 @@ const TABLE: &[Entry] = &[
     (BCACHE, &[Start(0x1018)], b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef"),
     (GPT, &[Start(512), Start(4096)], b"EFI PART"),
     ("the second copy of a GPT partition table", &[End(512), End(4096)], b"EFI PART"),
-    ("a member of a DDF array (firmware RAID)", &[End(512), End(0x2_0200)], b"\xde\x11\xde\x11"),
-    ("a member of an IMSM array (Intel firmware RAID)", &[End(1024), End(8192)], b"Intel Raid ISM Cfg Sig. "),
+    (DDF, &[End(512), End(0x2_0200)], b"\xde\x11\xde\x11"),
+    (IMSM, &[End(1024), End(8192)], b"Intel Raid ISM Cfg Sig. "),
     (FAKE_RAID, PROMISE, b"Promise Technology, Inc."),
     (FAKE_RAID, &[End(1024)], b"NVIDIA  "),
     (FAKE_RAID, &[End(512)], b"$XIDE$"),

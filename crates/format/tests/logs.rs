@@ -3,6 +3,7 @@
 
 use mdspace_format::bad_blocks::{self, BadRange, COUNT_MAX};
 use mdspace_format::bitmap::{self, BitmapSuper};
+use mdspace_format::geometry::{Geometry, Level, Parity, Shape};
 use mdspace_format::partial_parity::{self, ENTRIES_MAX, Entry, HEADER_BYTES, Header};
 use mdspace_format::units::Sectors;
 use proptest::prelude::*;
@@ -120,6 +121,59 @@ fn a_wrong_field_of_a_partial_parity_log_is_refused_by_name() {
         bytes[at] = value;
         assert_eq!(decode(&bytes), Err("ppl.checksum"), "{what}");
         assert_eq!(decode(&summed(bytes)), Err(field), "{what}");
+    }
+}
+
+/// 16 stripes of 3 data chunks of 16 KiB.
+fn parity() -> Parity {
+    let shape = Shape {
+        level: Level::Raid5,
+        layout: 2,
+        chunk_bytes: 16 << 10,
+        slots: 4,
+        component_bytes: 256 << 10,
+        member_bytes: Vec::new(),
+    };
+    let Ok(Geometry::Parity(parity)) = Geometry::new(&shape) else { panic!("a shape of level 5") };
+    parity
+}
+
+#[test]
+fn an_entry_repairs_the_rows_that_its_write_touched() {
+    let entry = |data_sector, partial_parity_bytes, data_bytes, parity_slot| Entry {
+        data_sector,
+        partial_parity_bytes,
+        data_bytes,
+        parity_slot,
+        checksum: 0,
+    };
+    // The sector, the bytes of partial parity and of data, the parity's slot; then the chunks and rows, or the field.
+    let table = [
+        (0, 4096, 4096, 3, Ok((0..1, 0..4096))),
+        (8, 4096, 8192, 3, Ok((0..2, 4096..8192))),
+        (32, 8192, 16384, 3, Ok((1..3, 0..8192))),
+        (96 + 16, 0, 12288, 2, Ok((0..3, 24576..28672))),
+        (96, 16384, 32768, 2, Ok((0..2, 16384..32768))),
+        (3, 512, 512, 3, Ok((0..1, 1536..2048))),
+        (0, 4096, 0, 3, Err("ppl.data_size")),
+        (0, 4096, 4097, 3, Err("ppl.data_size")),
+        (0, 100, 4096, 3, Err("ppl.data_size")),
+        (0, 8192, 4096, 3, Err("ppl.data_size")),
+        (0, 4096, 6144, 3, Err("ppl.pp_size")),
+        (0, 0, 4096, 3, Err("ppl.data_size")),
+        (64, 4096, 8192, 3, Err("ppl.data_sector")),
+        (28, 4096, 4096, 3, Err("ppl.data_sector")),
+        (0, 32768, 32768, 3, Err("ppl.data_sector")),
+        (32, 0, 12288, 3, Err("ppl.data_sector")),
+        (16 * 96, 4096, 4096, 3, Err("ppl.data_sector")),
+        (u64::MAX, 4096, 4096, 3, Err("ppl.data_sector")),
+        (0, 4096, 4096, 2, Err("ppl.parity_disk")),
+        (0, 4096, 4096, u32::MAX, Err("ppl.parity_disk")),
+    ];
+    for (sector, partial, data, slot, expected) in table {
+        let repair = entry(sector, partial, data, slot).repair(&parity());
+        let found = repair.map(|repair| (repair.changed, repair.rows)).map_err(|defect| defect.field);
+        assert_eq!(found, expected, "{sector} {partial} {data} {slot}");
     }
 }
 

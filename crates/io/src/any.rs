@@ -2,15 +2,18 @@
 //! behaviour.
 
 use crate::file::FileMember;
+use crate::foreign::ForeignMember;
+use crate::layer::LayerMember;
 use crate::memory::MemoryMember;
 use crate::overlay::Overlay;
 use crate::rescued::Rescued;
+use crate::stored::StoredOverlay;
 use engine::{Block, Buffer, Limits, Member, MemberError};
 use format::units::MemberByte;
 use std::cell::Ref;
 use std::rc::Rc;
 
-/// A member of any kind in this crate. Clones share it.
+/// A member of any kind. Clones share it.
 #[derive(Debug, Clone)]
 pub enum AnyMember {
     /// A regular file or block device.
@@ -21,6 +24,12 @@ pub enum AnyMember {
     Overlay(Rc<Overlay>),
     /// An image that lacks what its disk could not give.
     Rescued(Rc<Rescued>),
+    /// Writes in files over another member.
+    Stored(Rc<StoredOverlay>),
+    /// A member of another crate.
+    Foreign(ForeignMember),
+    /// Something inside of another array.
+    Layer(Rc<LayerMember>),
 }
 
 impl From<FileMember> for AnyMember {
@@ -47,6 +56,18 @@ impl From<Rescued> for AnyMember {
     }
 }
 
+impl From<StoredOverlay> for AnyMember {
+    fn from(member: StoredOverlay) -> Self {
+        Self::Stored(Rc::new(member))
+    }
+}
+
+impl From<LayerMember> for AnyMember {
+    fn from(member: LayerMember) -> Self {
+        Self::Layer(Rc::new(member))
+    }
+}
+
 /// Calls the same method of any kind.
 macro_rules! delegate {
     ($self:ident, $member:ident => $call:expr) => {
@@ -55,6 +76,9 @@ macro_rules! delegate {
             AnyMember::Memory($member) => $call,
             AnyMember::Overlay($member) => $call,
             AnyMember::Rescued($member) => $call,
+            AnyMember::Stored($member) => $call,
+            AnyMember::Foreign($member) => $call,
+            AnyMember::Layer($member) => $call,
         }
     };
 }
@@ -68,6 +92,9 @@ macro_rules! delegate_future {
             AnyMember::Memory($member) => $call.await,
             AnyMember::Overlay($member) => Box::pin($call).await,
             AnyMember::Rescued($member) => Box::pin($call).await,
+            AnyMember::Stored($member) => Box::pin($call).await,
+            AnyMember::Foreign($member) => $call.await,
+            AnyMember::Layer($member) => $call.await,
         }
     };
 }

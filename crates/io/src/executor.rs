@@ -162,7 +162,7 @@ pub(crate) struct Core {
     pub(crate) timers: Timers,
     tasks: RefCell<Tasks>,
     ready: RefCell<VecDeque<u32>>,
-    pool: Pool,
+    pub(crate) pool: Pool,
     running: Cell<bool>,
     /// Rounds since the start.
     pub(crate) rounds: Rc<Cell<u64>>,
@@ -376,6 +376,14 @@ impl<T> Future for JoinHandle<T> {
 /// When the thread has no executor.
 pub fn current_backend() -> Backend {
     Core::current().driver.backend()
+}
+
+/// The pool of the current thread's executor.
+///
+/// # Panics
+/// When the thread has no executor.
+pub fn current_pool() -> Pool {
+    Core::current().pool.clone()
 }
 
 /// Lets every other ready task run first.

@@ -20,6 +20,8 @@ mod driver;
 mod event;
 mod executor;
 mod file;
+mod foreign;
+mod layer;
 mod memory;
 pub mod net;
 mod operation;
@@ -29,6 +31,7 @@ mod rescued;
 mod ring;
 pub mod signal;
 mod stamp;
+mod stored;
 mod threads;
 mod time;
 mod transfer;
@@ -38,14 +41,17 @@ mod wake;
 pub use any::AnyMember;
 pub use backend::{Backend, Choice};
 pub use event::{Event, Inlet};
-pub use executor::{Executor, JoinHandle, Options, current_backend, spawn, yield_now};
+pub use executor::{Executor, JoinHandle, Options, current_backend, current_pool, spawn, yield_now};
 pub use file::{
     Direct, FileMember, Lock, OpenError, OpenFile, OpenOptions, Part, create_preallocated, create_sparse, has_data,
     holes,
 };
+pub use foreign::ForeignMember;
+pub use layer::{Layer, LayerMember, LayerRead};
 pub use memory::MemoryMember;
 pub use overlay::Overlay;
 pub use remote::{Remote, Stopped};
 pub use rescued::Rescued;
 pub use stamp::Stamps;
+pub use stored::{StoredFiles, StoredOverlay};
 pub use time::RealClock;

@@ -4,8 +4,8 @@
 use crate::descriptor::Descriptor;
 use crate::operation::{Accepted, Call, Message, Submitted, Vectored};
 use engine::{Block, Buffer};
+use std::mem;
 use std::ops::Deref;
-use std::ptr;
 use std::rc::Rc;
 
 /// Maximum number of buffers in one vectored operation (`UIO_MAXIOV`).
@@ -126,15 +126,10 @@ pub(crate) fn send(socket: &Rc<Descriptor>, from: Block, skip: usize) -> Submitt
 /// Sends the blocks in order, from byte `skip` of them on.
 pub(crate) fn send_vectored(socket: &Rc<Descriptor>, parts: Vec<Block>, skip: usize) -> Submitted<Message> {
     let mut vectors = vectors(&parts, skip);
-    let header = Box::new(libc::msghdr {
-        msg_name: ptr::null_mut(),
-        msg_namelen: 0,
-        msg_iov: vectors.as_mut_ptr(),
-        msg_iovlen: vectors.len(),
-        msg_control: ptr::null_mut(),
-        msg_controllen: 0,
-        msg_flags: 0,
-    });
+    // SAFETY: no name, no control data and no vectors are all zeros. Some C libraries have private fields beside them.
+    let mut header: Box<libc::msghdr> = Box::new(unsafe { mem::zeroed() });
+    header.msg_iov = vectors.as_mut_ptr();
+    header.msg_iovlen = vectors.len() as _; // an integer of another size in musl
     let call = Call::SendMessage { header: &raw const *header, flags: SEND_FLAGS };
     // SAFETY: header and vectors lie in heap allocations that do not move with `Message`; the vectors point into the
     // blocks' own memory, which is never written while they live.

@@ -272,7 +272,8 @@ fn run(
     opened: &SyncSender<Shape>,
     jobs: UnboundedReceiver<Job>,
 ) -> Result<Status, Error> {
-    let machine = Machine::start(None, Arena::Medium)?.with_maps(options.named_maps()?);
+    let machine = Machine::start(None, Arena::Medium)?;
+    let machine = machine.with_maps(options.named_maps()?).over(options.overlay_directory())?;
     machine.run(async {
         let array = options.assemble(members, &machine).await?;
         let shape = Shape {

@@ -5,6 +5,8 @@
 use crate::error::Error;
 use crate::machine::{Arena, Array, Machine, Purpose, random, refuse_duplicates};
 use crate::made_files::MadeFiles;
+use crate::names::name_of;
+use crate::place::exists;
 use engine::create::{Contents, Newcomer, Recipe, create_announced};
 use engine::inspect::what_it_holds;
 use engine::status::{Status, level_name};
@@ -189,6 +191,10 @@ pub(crate) async fn create(
 ) -> Result<(Array, MadeFiles), Refusal> {
     let mut made = MadeFiles::default();
     for path in slots.iter().flatten().chain(spares) {
+        if machine.has_overlay() && !exists(path) {
+            let refusal = Refusal::new("no such file or device, and with --overlay none is made").of(name_of(path));
+            return Err(refusal);
+        }
         made.make_if_absent(path, member_bytes)?;
     }
     let are_all_new = are_all_new(&made, slots, spares);

@@ -80,11 +80,18 @@ mod blocking;
 mod create;
 mod cursor;
 mod error;
+mod images;
+#[cfg(feature = "command")]
+mod in_memory;
+#[cfg(feature = "command")]
+mod layers;
 mod machine;
 mod made_files;
 mod maps;
+mod medium;
 mod names;
 mod options;
+mod overlay;
 mod pieces;
 mod place;
 mod whole_disks;

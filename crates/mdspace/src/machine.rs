@@ -6,17 +6,20 @@
 #[cfg(feature = "command")]
 use crate::blocking::BlockingPool;
 use crate::maps::Maps;
+use crate::medium::Medium;
 use crate::names::name_of;
 #[cfg(feature = "command")]
 use crate::names::path_of;
+use crate::overlay::{self, Layer, OverlayDirectory};
 use crate::place;
+use engine::inspect::find_superblock;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use futures_util::future::join3;
-use io::{AnyMember, Backend, Choice, Executor, FileMember, Lock, OpenError, OpenFile, OpenOptions, RealClock};
+use io::{AnyMember, Backend, Choice, Executor, FileMember, OpenError, OpenOptions, Overlay, RealClock};
 use parity::Kernel;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// An array of files and block devices.
@@ -93,6 +96,8 @@ pub(crate) struct Machine {
     pub(crate) kernel: Option<&'static Kernel>,
     /// The maps of members that are images of failing disks.
     pub(crate) maps: Maps,
+    /// Takes all writes to members, if there is one.
+    overlay: Option<Arc<OverlayDirectory>>,
     /// Threads for work that may wait for a file system.
     #[cfg(feature = "command")]
     pub(crate) blocking: BlockingPool,
@@ -119,6 +124,8 @@ pub(crate) struct Consent {
     pub(crate) raid0_layout: Option<u32>,
     /// As [`AssembleOptions::ignore_bad_blocks`].
     pub(crate) ignore_bad_blocks: bool,
+    /// As [`AssembleOptions::partial`].
+    pub(crate) partial: bool,
 }
 
 impl Machine {
@@ -134,6 +141,7 @@ impl Machine {
             clock: RealClock::new(),
             kernel,
             maps: Maps::default(),
+            overlay: None,
             #[cfg(feature = "command")]
             blocking: BlockingPool::default(),
         })
@@ -142,6 +150,23 @@ impl Machine {
     /// Opens members from now on as these maps say.
     pub(crate) fn with_maps(self, maps: Maps) -> Self {
         Self { maps, ..self }
+    }
+
+    /// The same, with all writes to members kept in the directory `overlay`, if one is given.
+    pub(crate) fn over(mut self, overlay: Option<&Path>) -> Result<Self, Refusal> {
+        self.overlay = overlay.map(OverlayDirectory::at).transpose()?.map(Arc::new);
+        Ok(self)
+    }
+
+    /// The directory of the overlay.
+    #[cfg(feature = "command")]
+    pub(crate) fn overlay_directory(&self) -> Option<&Path> {
+        self.overlay.as_deref().map(OverlayDirectory::path)
+    }
+
+    /// Whether writes to members are kept in an overlay.
+    pub(crate) fn has_overlay(&self) -> bool {
+        self.overlay.is_some()
     }
 
     /// The backend in use; if the system refused io_uring, why.
@@ -162,11 +187,22 @@ impl Machine {
 
     /// Opens a member, for callers that examine the error.
     pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
-        self.candidate(path, open_file(path, purpose)?)
+        self.candidate(path, None, open_place(path, purpose, self.overlay.as_deref())?)
     }
 
-    fn candidate(&self, path: &Path, file: OpenFile) -> Result<Candidate<AnyMember>, OpenError> {
-        let member = self.maps.apply(path, file.into_member().into())?;
+    /// The member at `path`, or a range of it, with what its map says and the writes of its overlay.
+    fn candidate(
+        &self,
+        path: &Path,
+        data: Option<io::Part>,
+        opened: Opened,
+    ) -> Result<Candidate<AnyMember>, OpenError> {
+        let Opened { medium, layer } = opened;
+        let below = self.maps.apply(path, data, medium.into_member())?;
+        let member = match layer {
+            None => below,
+            Some(layer) => layer.over(below).into(),
+        };
         Ok(Candidate { name: name_of(path), member })
     }
 
@@ -183,18 +219,24 @@ impl Machine {
         timeout: Option<Duration>,
     ) -> Result<Result<Candidate<AnyMember>, OpenError>, Refusal> {
         let (name, owned) = (name_of(path), path.to_owned());
-        let open = move || open_file(&owned, purpose);
+        let overlay = self.overlay.clone();
+        let open = move || open_place(&owned, purpose, overlay.as_deref());
         let limit = timeout.unwrap_or_default().max(OPEN_TIMEOUT);
         let opened = self.blocking.run(&self.clock, limit, open).await;
         let opened = opened.map_err(|refusal| refusal.of(name))?;
-        Ok(opened.and_then(|file| self.candidate(path, file)))
+        Ok(opened.and_then(|opened| self.candidate(path, None, opened)))
     }
 
     /// Opens a part of a member, or of the part of a file that the member is, as part of an array that is only read.
     #[cfg(feature = "command")]
-    pub(crate) fn open_data(&self, path: &Path, data: io::Part) -> Result<Candidate<AnyMember>, Refusal> {
-        let file = open_part(path, Some(data), Purpose::Read).map_err(|error| not_opened(&error))?;
-        Ok(Candidate { name: name_of(path), member: file.into_member().into() })
+    pub(crate) fn open_data(
+        &self,
+        path: &Path,
+        data: io::Part,
+        purpose: Purpose,
+    ) -> Result<Candidate<AnyMember>, Refusal> {
+        let opened = Medium::open(path, Some(data), purpose).map(|medium| Opened { medium, layer: None });
+        opened.and_then(|opened| self.candidate(path, Some(data), opened)).map_err(|error| not_opened(&error))
     }
 
     /// Opens all members.
@@ -223,17 +265,37 @@ impl Machine {
         bitmap: BitmapPolicy,
     ) -> Result<Array, Refusal> {
         let read_only = purpose != Purpose::Write;
-        let Consent { force, raid0_layout, ignore_bad_blocks } = consent;
+        let offer = if read_only { self.over_logs(offer).await } else { offer };
+        let Consent { force, raid0_layout, ignore_bad_blocks, partial } = consent;
         let options = AssembleOptions {
             force,
             raid0_layout,
             ignore_bad_blocks,
+            partial,
             read_only,
+            replay: read_only,
             bitmap,
             kernel: self.kernel,
             ..Default::default()
         };
-        Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await
+        match read_only {
+            true => Array::assemble_to_read(offer, options, self.pool.clone(), self.clock.clone()).await,
+            false => Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await,
+        }
+    }
+
+    /// Puts memory over the members of an array that has a log of md's. Assembly replays the log into it.
+    async fn over_logs(&self, offer: Offer<AnyMember>) -> Offer<AnyMember> {
+        let mut has_log = false;
+        for Candidate { name, member } in &offer.members {
+            let found = find_superblock(name, member, &self.pool).await;
+            has_log |= found.is_ok_and(|found| found.superblock.ppl.is_some() || found.superblock.journal);
+        }
+        if !has_log {
+            return offer;
+        }
+        let over = |Candidate { name, member }| Candidate { name, member: Overlay::in_memory(member).into() };
+        Offer { members: offer.members.into_iter().map(over).collect(), ..offer }
     }
 
     /// Checks whether assembly for writing would succeed. It writes nothing and takes no lock.
@@ -248,6 +310,11 @@ impl Machine {
     /// whole blocks, so its first write to the last block lengthens the file, which md and mdadm accept.
     pub(crate) fn open_bitmap(&self, path: &Path) -> Result<Candidate<AnyMember>, Refusal> {
         let name = name_of(path);
+        if self.has_overlay() {
+            return Err(
+                Refusal::new("an overlay does not cover the file of a bitmap, which would be written to").of(name)
+            );
+        }
         let options = OpenOptions { whole_bytes: BITMAP_BLOCK_BYTES, ..OpenOptions::default() };
         let file = FileMember::open(path, &options).map_err(|error| not_opened(&error))?;
         let mut magic = [0; 4];
@@ -262,32 +329,18 @@ impl Machine {
     }
 }
 
-/// Opens the file or device of a member, which may be a part of it.
-fn open_file(path: &Path, purpose: Purpose) -> Result<OpenFile, OpenError> {
-    open_part(path, None, purpose)
+/// A member that is open and locked, but not bound to an executor yet.
+struct Opened {
+    medium: Medium,
+    layer: Option<Layer>,
 }
 
-/// As [`open_file`], only `data` of it.
-fn open_part(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<OpenFile, OpenError> {
-    let (file, part) = place::resolve(path).map_err(|source| OpenError::System {
-        path: path.to_owned(),
-        action: "find the partition",
-        source,
-    })?;
-    let part = match (part, data) {
-        (Some(part), Some(data)) => Some(io::Part { at: part.at.saturating_add(data.at), ..data }),
-        (part, data) => data.or(part),
-    };
-    OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })
-}
-
-fn options_for(purpose: Purpose) -> OpenOptions {
-    let (read_only, lock) = match purpose {
-        Purpose::Write => (false, Lock::Exclusive),
-        Purpose::Read => (true, Lock::Shared),
-        Purpose::Look => (true, Lock::None),
-    };
-    OpenOptions { read_only, lock, ..OpenOptions::default() }
+/// Opens a member. With an overlay it is only read, and the overlay's files are opened for `purpose`.
+fn open_place(path: &Path, purpose: Purpose, overlay: Option<&OverlayDirectory>) -> Result<Opened, OpenError> {
+    let Some(overlay) = overlay else { return Ok(Opened { medium: Medium::open(path, None, purpose)?, layer: None }) };
+    let below = if purpose == Purpose::Look { Purpose::Look } else { Purpose::Read };
+    let medium = Medium::open(path, None, below)?;
+    Ok(Opened { medium, layer: overlay.layer(path, purpose)? })
 }
 
 /// Creates an executor. If the user's locked memory is all in use, it retries: a process that has just ended may still
@@ -349,6 +402,9 @@ pub(crate) fn not_opened(error: &OpenError) -> Refusal {
             "its file system has no locks, without which two programs could use the member at once; mount it with local \
              locks (NFS: -o local_lock=flock), or copy the member to another file system",
         ),
+        OpenError::System { action: overlay::ACTION, .. } => {
+            refusal.advice("`mdspace overlay show DIR` prints what it holds; discard or commit it, or name a new one")
+        }
         OpenError::NotAMember { .. } | OpenError::Alias { .. } | OpenError::System { .. } => refusal,
     }
 }

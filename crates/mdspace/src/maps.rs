@@ -6,7 +6,7 @@
 
 use crate::machine::Purpose;
 use crate::names::name_of;
-use crate::place::{identity, resolve};
+use crate::place::{canonical, identity, resolve_within};
 use disk::map::RescueMap;
 use engine::{Member, Refusal};
 use io::{AnyMember, OpenError, Rescued};
@@ -98,7 +98,7 @@ impl Maps {
         if self.is_empty() {
             return Ok(None);
         }
-        let resolved = file.canonicalize()?;
+        let resolved = canonical(file)?;
         if let Some(known) = self.known.borrow().get(&resolved) {
             return Ok(known.clone());
         }
@@ -117,13 +117,18 @@ impl Maps {
         read(&path).map(Some).map_err(named)
     }
 
-    /// The member at `path`, which is open as `member`, without what its map calls unread.
+    /// The member at `path`, or its range `data`, which is open as `member`, without what its map calls unread.
     ///
     /// # Errors
     /// The map calls more read than the image holds, or it cannot be used.
-    pub(crate) fn apply(&self, path: &Path, member: AnyMember) -> std::result::Result<AnyMember, OpenError> {
+    pub(crate) fn apply(
+        &self,
+        path: &Path,
+        data: Option<io::Part>,
+        member: AnyMember,
+    ) -> std::result::Result<AnyMember, OpenError> {
         let failed = |source| OpenError::System { path: path.to_owned(), action: "use its map", source };
-        let Some(Mapped { disk_bytes, finished_end, holes }) = self.look_up(path).map_err(failed)? else {
+        let Some(Mapped { disk_bytes, finished_end, holes }) = self.look_up(path, data).map_err(failed)? else {
             return Ok(member);
         };
         let there = member.limits().bytes;
@@ -136,12 +141,12 @@ impl Maps {
         Ok(if is_complete { member } else { Rescued::new(member, disk_bytes, holes).into() })
     }
 
-    /// What the map says of the member at `path`; `None` if there is no map.
-    fn look_up(&self, path: &Path) -> Result<Option<Mapped>> {
+    /// What the map says of the member at `path`, or of its range `data`; `None` if there is no map.
+    fn look_up(&self, path: &Path, data: Option<io::Part>) -> Result<Option<Mapped>> {
         if self.is_empty() {
             return Ok(None);
         }
-        let (file, part) = resolve(path)?;
+        let (file, part) = resolve_within(path, data)?;
         let Some(map) = self.of(&file)? else { return Ok(None) };
         let io::Part { at, bytes } = part.unwrap_or(io::Part { at: 0, bytes: u64::MAX });
         let inside = |byte: u64| byte.saturating_sub(at).min(bytes);
@@ -156,7 +161,7 @@ impl Maps {
     /// What is to be said of the member at `path`, if its map says anything.
     #[cfg(feature = "command")]
     pub(crate) fn note(&self, path: &Path) -> Option<String> {
-        match self.look_up(path).ok()? {
+        match self.look_up(path, None).ok()? {
             Some(Mapped { holes, .. }) if holes.is_empty() => None,
             Some(Mapped { holes, .. }) => {
                 let bytes: u64 = holes.iter().map(|hole| hole.end - hole.start).sum();

@@ -22,6 +22,8 @@ pub struct Options {
     force: bool,
     bitmap: Option<PathBuf>,
     maps: Vec<(PathBuf, PathBuf)>,
+    overlay: Option<PathBuf>,
+    partial: bool,
 }
 
 impl Options {
@@ -69,9 +71,30 @@ impl Options {
         self
     }
 
+    /// Whether to open an array with fewer members than it needs: what these hold is read, and everything else fails with
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io). Only for reading. At levels without redundancy the missing members are
+    /// taken to be as long as the others, which [`Status::warnings`](crate::Status::warnings) tells.
+    pub fn partial(mut self, partial: bool) -> Self {
+        self.partial = partial;
+        self
+    }
+
     /// The maps that were named.
     pub(crate) fn named_maps(&self) -> Result<Maps, Refusal> {
         Maps::named(&self.maps)
+    }
+
+    /// The directory of an overlay, which takes every write: the members stay as they are. It is made if it does not exist
+    /// and the array is written to. `mdspace overlay` shows, discards or commits what it holds. What was written since the
+    /// last flush may be lost if the process is killed, as on a disk with a volatile cache that loses its power.
+    pub fn overlay(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.overlay = Some(directory.into());
+        self
+    }
+
+    /// The directory of the overlay.
+    pub(crate) fn overlay_directory(&self) -> Option<&Path> {
+        self.overlay.as_deref()
     }
 
     /// Opens the array of these members, which are files or block devices, in any order. As many may be missing as the
@@ -104,7 +127,7 @@ impl Options {
         machine
             .assemble_offer(
                 Offer { members, bitmap },
-                Consent { force: self.force, ..Consent::default() },
+                Consent { force: self.force, partial: self.partial, ..Consent::default() },
                 purpose,
                 BitmapPolicy::default(),
             )

@@ -4,9 +4,9 @@ mod support;
 
 use support::Workplace;
 
-const COMMANDS: [&str; 25] = [
+const COMMANDS: [&str; 26] = [
     "up", "create", "examine", "serve", "read", "write", "list", "status", "wait", "iostat", "top", "monitor", "trace",
-    "fail", "remove", "add", "re-add", "replace", "set", "scrub", "stop", "update", "wipe", "bench", "lab",
+    "fail", "remove", "add", "re-add", "replace", "set", "scrub", "stop", "update", "overlay", "wipe", "bench", "lab",
 ];
 
 #[test]

@@ -148,7 +148,7 @@ fn two_commands_lead_from_whole_disks_to_files() {
     let files = ext4(&here, 20 * MIB);
     here.run_with("write disk?.img --name 2", &physical_volume(DATA_BYTES, 20, &files)).ok();
     let before = here.contents(&DISKS);
-    assert_eq!(run_page_in(&here, "docs/disks.md"), 4);
+    assert_eq!(run_page_in(&here, "docs/disks.md"), 8);
     assert!(here.contents(&DISKS) == before, "a disk was changed");
 }
 
@@ -208,5 +208,5 @@ fn files_are_rescued_from_what_a_nas_left() {
     };
     let output = bash(&here, &format!("{make}\nsha256sum disk?.img > before")).output().expect("bash starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(run_page_in(&here, "docs/rescue.md"), 7);
+    assert_eq!(run_page_in(&here, "docs/rescue.md"), 9);
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::Stdio;
 use support::disks::{DATA_BYTES, DISKS, MIB, nas};
-use support::{Workplace, parsed};
+use support::{Server, Workplace, parsed};
 
 const SECTOR: u64 = 512;
 
@@ -47,7 +47,7 @@ struct Known {
 impl Known {
     fn new(here: &Workplace, shape: &str, members: &[&'static str], parities: usize) -> Self {
         let all = members.join(" ");
-        here.run(&format!("create {shape} --chunk 16K --data-offset 128K --size 512K {all}")).ok();
+        here.run(&format!("create {shape} --data-offset 128K --size 512K {all}")).ok();
         let bytes = here.run(&format!("read {all}")).ok().stdout.len();
         let content = Random(7).bytes(bytes);
         here.run_with(&format!("write {all}"), &content).ok();
@@ -196,18 +196,18 @@ fn try_maps(shape: &str, members: &[&'static str], parities: usize, seeds: Range
 
 #[test]
 fn what_raid5_can_give_beside_holes_is_right_and_the_rest_is_an_error_and_in_the_map() {
-    try_maps("--level 5", &["a", "b", "c", "d"], 1, 0..MAPS / 4);
+    try_maps("--level 5 --chunk 16K", &["a", "b", "c", "d"], 1, 0..MAPS / 4);
 }
 
 #[test]
 fn what_raid6_can_give_beside_holes_is_right_and_the_rest_is_an_error_and_in_the_map() {
-    try_maps("--level 6", &["a", "b", "c", "d", "e"], 2, MAPS / 4..MAPS / 2);
+    try_maps("--level 6 --chunk 16K", &["a", "b", "c", "d", "e"], 2, MAPS / 4..MAPS / 2);
 }
 
 #[test]
 fn what_raid10_can_give_beside_holes_is_right_and_the_rest_is_an_error_and_in_the_map() {
-    try_maps("--level 10 --layout n2", &["a", "b", "c", "d"], 0, MAPS / 2..MAPS * 3 / 4);
-    try_maps("--level 10 --layout f2", &["a", "b", "c"], 0, MAPS * 3 / 4..MAPS);
+    try_maps("--level 10 --layout n2 --chunk 16K", &["a", "b", "c", "d"], 0, MAPS / 2..MAPS * 3 / 4);
+    try_maps("--level 10 --layout f2 --chunk 16K", &["a", "b", "c"], 0, MAPS * 3 / 4..MAPS);
 }
 
 /// Overwrites a part of an image, as a program does that could not read it.
@@ -216,14 +216,10 @@ fn lose(here: &Workplace, image: &str, range: Range<u64>) {
     file.write_all_at(&vec![0; (range.end - range.start) as usize], range.start).expect("there is room");
 }
 
-/// Writes a map of `bytes` bytes with these holes.
-fn write_map(here: &Workplace, name: &str, bytes: u64, holes: &[Range<u64>]) {
-    let (mut text, mut at) = ("0 - 1\n".to_owned(), 0);
-    for hole in holes {
-        text += &format!("{at} {} +\n{} {} -\n", hole.start - at, hole.start, hole.end - hole.start);
-        at = hole.end;
-    }
-    text += &format!("{at} {} +\n", bytes - at);
+/// Writes a map of `bytes` bytes that lack `hole`.
+fn write_map(here: &Workplace, name: &str, bytes: u64, hole: &Range<u64>) {
+    let Range { start, end } = hole;
+    let text = format!("0 - 1\n0 {start} +\n{start} {} -\n{end} {} +\n", end - start, bytes - end);
     std::fs::write(here.path().join(name), text).expect("of our own");
 }
 
@@ -235,7 +231,7 @@ fn the_map_of_a_whole_disk_counts_for_the_members_in_its_partitions() {
     let holes = [19 * MIB..19 * MIB + 70_000, 20 * MIB..20 * MIB + 512, 22 * MIB..23 * MIB];
     for (disk, hole) in DISKS.iter().zip(&holes) {
         lose(&here, disk, hole.clone());
-        write_map(&here, &disk.replace(".img", ".map"), 40 * MIB, std::slice::from_ref(hole));
+        write_map(&here, &disk.replace(".img", ".map"), 40 * MIB, hole);
     }
     let before = here.contents(&DISKS);
     let length = data.len();
@@ -269,10 +265,10 @@ fn an_image_that_ends_before_its_disk_is_a_member_with_a_hole_at_its_end() {
     // ddrescue writes nothing behind the last sector that it could read.
     File::options().write(true).open(here.path().join("b")).expect("a member").set_len(5 * MIB).expect("shorter");
     here.run("read a b c").expect(2, &["b: superblock.data_size"]);
-    write_map(&here, "b.map", 8 * MIB, &[5 * MIB..8 * MIB]);
+    write_map(&here, "b.map", 8 * MIB, &(5 * MIB..8 * MIB));
     // The map ends with an empty region, and the array is whole.
     assert!(here.run("read a b c --map b=b.map").ok().stdout == whole);
-    write_map(&here, "b.map", 8 * MIB, &[4 * MIB..5 * MIB]);
+    write_map(&here, "b.map", 8 * MIB, &(4 * MIB..5 * MIB));
     here.run("read a b c --map b=b.map").expect(2, &["b: cannot use its map", "the image ends at 5242880"]);
 }
 
@@ -281,9 +277,9 @@ fn maps_that_do_not_fit_are_refused_and_change_nothing() {
     let here = Workplace::new();
     here.run("create --level 5 --size 8M a b c").ok();
     here.run_with("write a b c", b"hello").ok();
-    write_map(&here, "good.map", 8 * MIB, &[]);
-    write_map(&here, "long.map", 9 * MIB, &[]);
-    write_map(&here, "super.map", 8 * MIB, &[4096..8192]);
+    write_map(&here, "good.map", 8 * MIB, &(0..0));
+    write_map(&here, "long.map", 9 * MIB, &(0..0));
+    write_map(&here, "super.map", 8 * MIB, &(4096..8192));
     std::fs::write(here.path().join("text.map"), "0 ? 1\n0 8 +\n4 8 -\n").expect("of our own");
     std::fs::write(here.path().join("d"), "no member").expect("of our own");
     let before = here.contents(&["a", "b", "c", "good.map"]);
@@ -331,7 +327,7 @@ fn a_check_finds_holes_with_a_map_as_unreadable_and_without_one_as_wrong() {
     here.run_with("write a b c d", &Random(3).bytes(14 << 20)).ok();
     let hole = 3 * MIB..3 * MIB + 8192;
     lose(&here, "b", hole.clone());
-    write_map(&here, "b.map", 8 * MIB, std::slice::from_ref(&hole));
+    write_map(&here, "b.map", 8 * MIB, &hole);
     // Long runs of zeros that parity contradicts: the member and the range, at the opening and by a check.
     here.run("read a b c d --length 1").expect(0, &["b: bytes 3145728 to 3153919 are zeros"]);
     for maps in ["", "--maps"] {
@@ -359,7 +355,7 @@ fn a_copy_with_a_map_continues_with_what_it_lacks_when_another_member_is_there()
     let images = here.contents(&["a"]);
     for (image, hole) in [("a", 3 * MIB..4 * MIB), ("b", 3 * MIB + 512..3 * MIB + 4096)] {
         lose(&here, image, hole.clone());
-        write_map(&here, &format!("{image}.map"), 8 * MIB, std::slice::from_ref(&hole));
+        write_map(&here, &format!("{image}.map"), 8 * MIB, &hole);
     }
     let line = "read a b c --maps --salvage --output out --map-out out.map";
     here.run(line).expect(1, &["lost: ", "of the array are zeros", "could not be read"]);
@@ -419,4 +415,188 @@ fn an_interrupted_copy_says_in_its_map_what_was_done_and_takes_no_room_for_zeros
     let same = std::process::Command::new("cmp").args(["out", "plain"]).current_dir(here.path()).status();
     assert!(same.expect("cmp runs").success());
     assert!(here.path().join("plain").metadata().expect("a copy").blocks() * 512 < 1 << 20);
+}
+
+/// An array that lacks members: its shape, members and parities, and some choices of slots that are too few.
+type Short<'a> = (&'a str, &'a [&'static str], usize, &'a [&'a [usize]]);
+
+/// Whether each sector of an array is on one of the members that are here.
+fn is_here(known: &Known, here: &[usize]) -> Vec<bool> {
+    let lost: Vec<Vec<Range<u64>>> = (0..known.members.len())
+        .map(|slot| if here.contains(&slot) { Vec::new() } else { std::iter::once(0..u64::MAX).collect() })
+        .collect();
+    known.can_be_had(&lost)
+}
+
+#[test]
+fn fewer_members_than_needed_give_what_they_hold_and_everything_else_is_an_error() {
+    let shapes: [Short; 6] = [
+        ("--level 0 --chunk 16K", &["a", "b", "c"], 0, &[&[0, 2], &[1]]),
+        ("--level linear", &["a", "b", "c"], 0, &[&[0, 2], &[1]]),
+        ("--level 4 --chunk 16K", &["a", "b", "c"], 1, &[&[0], &[2]]),
+        ("--level 5 --chunk 16K", &["a", "b", "c", "d"], 1, &[&[0, 2], &[3]]),
+        ("--level 6 --chunk 16K", &["a", "b", "c", "d", "e"], 2, &[&[0, 4], &[1]]),
+        ("--level 10 --layout n2 --chunk 16K", &["a", "b", "c", "d"], 0, &[&[0, 1], &[2]]),
+    ];
+    for (shape, members, parities, present) in shapes {
+        let here = Workplace::new();
+        let known = Known::new(&here, shape, members, parities);
+        let before = here.contents(members);
+        for slots in present {
+            let names: Vec<&str> = slots.iter().map(|&slot| members[slot]).collect();
+            let names = names.join(" ");
+            here.run(&format!("read {names}")).expect(2, &["missing", "--partial"]);
+            let expected = is_here(&known, slots);
+            let run = here.run(&format!("read {names} --partial --salvage --output out --map-out out.map"));
+            run.expect(1, &["warning: what", "cannot be read"]);
+            let map = std::fs::read_to_string(here.path().join("out.map")).expect("a map");
+            assert_eq!(finished(&map, expected.len()), expected, "{shape} {slots:?}");
+            let out = std::fs::read(here.path().join("out")).expect("a copy");
+            for (sector, is_here) in expected.iter().enumerate() {
+                let place = sector * SECTOR as usize..(sector + 1) * SECTOR as usize;
+                let right = if *is_here { &known.content[place.clone()] } else { &[0; SECTOR as usize][..] };
+                assert!(out[place] == *right, "{shape} {slots:?}: sector {sector}");
+            }
+            for name in ["out", "out.map"] {
+                std::fs::remove_file(here.path().join(name)).expect("of our own");
+            }
+        }
+        here.run(&format!("write {} --partial", members[0])).expect(2, &["--partial: only for reading"]);
+        here.run(&format!("serve {} --partial", members[0])).expect(2, &["--partial: only for reading"]);
+        assert!(here.contents(members) == before, "{shape}: something was written");
+    }
+}
+
+#[test]
+fn a_dirty_array_without_a_member_gives_what_is_certain() {
+    let here = Workplace::new();
+    let known = Known::new(&here, "--level 5 --chunk 16K", &["a", "b", "c", "d"], 1);
+    // The kernel's mark of an array in use: it was not stopped cleanly. A resync starts from the first sector.
+    for name in &known.members {
+        make_dirty(&here, name);
+    }
+    here.run("read a b c").expect(2, &["dirty and degraded"]);
+    let run = here.run("read a b c --partial --salvage --output out --map-out out.map");
+    run.expect(1, &["was not stopped cleanly", "slot 3"]);
+    let map = std::fs::read_to_string(here.path().join("out.map")).expect("a map");
+    let expected: Vec<bool> = known.places.iter().map(|places| places.iter().any(|(slot, _)| *slot != 3)).collect();
+    assert_eq!(finished(&map, expected.len()), expected);
+}
+
+/// Sets the position of a resync in a 1.2 superblock to 0, and its checksum right.
+fn make_dirty(here: &Workplace, name: &str) {
+    let file = File::options().read(true).write(true).open(here.path().join(name)).expect("a member");
+    let mut superblock = vec![0; 4096];
+    file.read_exact_at(&mut superblock, 4096).expect("a superblock");
+    superblock[208..216].fill(0);
+    superblock[216..220].fill(0);
+    let roles = u32::from_le_bytes(superblock[220..224].try_into().expect("four bytes")) as usize;
+    let (words, rest) = superblock[..256 + 2 * roles].as_chunks::<4>();
+    let sum: u64 = words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).sum();
+    let last = if rest.is_empty() { 0 } else { u64::from(u16::from_le_bytes([rest[0], rest[1]])) };
+    let sum = sum + last;
+    let sum = (sum as u32).wrapping_add((sum >> 32) as u32);
+    superblock[216..220].copy_from_slice(&sum.to_le_bytes());
+    file.write_all_at(&superblock, 4096).expect("a superblock");
+}
+
+#[test]
+fn a_served_array_with_too_few_members_answers_checks_and_status() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M a b c d").ok();
+    here.run_with("write a b c d", &Random(9).bytes(1 << 20)).ok();
+    let server = Server::of(&here, "serve a b --read-only --partial --nbd unix:nbd --control control");
+    let status = parsed(&here.run("status --control control --json").ok().text());
+    assert_eq!(status["missing"], serde_json::json!([2, 3]), "{status}");
+    assert!(status["warnings"][0].as_str().expect("a text").contains("slots 2, 3"), "{status}");
+    let scrub = here.run("scrub --control control");
+    assert!(scrub.status != 101, "{}", scrub.stderr);
+    here.run("stop --control control").ok();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn examine_says_how_far_a_stale_member_is_behind_and_where_it_may_differ() {
+    let here = Workplace::new();
+    let options = "--size 16M --bitmap internal --bitmap-chunk 64K --data-offset 1M";
+    here.run(&format!("create --level 1 {options} a b c")).ok();
+    let mut random = Random(11);
+    here.run_with("write a b c", &random.bytes(14 << 20)).ok();
+    // Writes without the third member, in three chunks of the bitmap, two of them neighbours.
+    for at in [100, 3 * MIB + 64 * 1024 - 1, 9 * MIB] {
+        here.run_with(&format!("write a b --offset {at}"), &random.bytes(3)).ok();
+    }
+    let report = parsed(&here.run("examine --json a b c").text());
+    let behind = &report["arrays"][0]["behind"][0];
+    assert_eq!(report["arrays"][0]["behind"].as_array().map(Vec::len), Some(1), "{report}");
+    assert!(behind["name"] == "c" && behind["events"].as_u64() > Some(1), "{behind}");
+    let ranges: Vec<(u64, u64)> = behind["differs"]["ranges"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|range| (range["at"].as_u64().expect("a number"), range["bytes"].as_u64().expect("a number")))
+        .collect();
+    assert_eq!(ranges, [(0, 65_536), (3 * MIB, 131_072), (9 * MIB, 65_536)], "{behind}");
+    // What lies outside of these ranges is the same, byte for byte; and something in each differs.
+    let images = here.contents(&["a", "c"]);
+    let data_at = report["members"][0]["data_at"].as_u64().expect("a number");
+    let differs = |at: u64| images[0][(data_at + at) as usize] != images[1][(data_at + at) as usize];
+    let named = |at: u64| ranges.iter().any(|(start, bytes)| (*start..start + bytes).contains(&at));
+    assert!((0..14 * MIB).all(|at| named(at) || !differs(at)), "something else differs");
+    assert!(ranges.iter().all(|(start, bytes)| (*start..start + bytes).any(differs)), "nothing differs");
+    let text = here.run("examine a b c").text();
+    for words in
+        ["would not be used: c: stale: its events are", "behind: c: by ", "at most 256 KiB differ, in 3 ranges"]
+    {
+        assert!(text.contains(words), "no `{words}` in {text}");
+    }
+    // Without a bitmap nothing says what differs; the array that cannot be started says how far each is behind.
+    here.run("create --level 5 --size 8M d e f").ok();
+    here.run_with("write d e f", b"first").ok();
+    here.run_with("write d e", b"later").ok();
+    let report = parsed(&here.run("examine --json d f").expect(1, &[]).text());
+    let behind = &report["arrays"][0]["behind"][0];
+    assert!(behind["name"] == "f" && behind["differs"].is_null(), "{report}");
+    assert!(report["arrays"][0]["refusal"].as_str().expect("it lacks two").contains("stale"), "{report}");
+}
+
+/// A line that a program prints about a file.
+fn said(program: &str, arguments: &[&str], place: &std::path::Path) -> String {
+    let mut command = std::process::Command::new(program);
+    command.args(arguments).current_dir(place).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+    let output = command.output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn the_files_that_lost_bytes_hit_are_named() {
+    let here = Workplace::new();
+    let tree = here.path().join("tree/photos");
+    std::fs::create_dir_all(&tree).expect("of our own");
+    let mut random = Random(13);
+    for (name, bytes) in [("first", 200_000), ("hit", 300_000), ("last", 200_000)] {
+        std::fs::write(tree.join(name), random.bytes(bytes)).expect("of our own");
+    }
+    let image = here.path().join("fs.img");
+    File::create(&image).expect("of our own").set_len(6 * MIB).expect("it is sparse");
+    said("mkfs.ext4", &["-q", "-b", "1024", "-d", "tree", "fs.img"], here.path());
+    let blocks = said("debugfs", &["-R", "blocks /photos/hit", "fs.img"], here.path());
+    let block: u64 = blocks.split_whitespace().nth(7).expect("a block").parse().expect("its number");
+    here.run("create --level 1 --size 8M --data-offset 1M a missing").ok();
+    here.run("write a --input fs.img").ok();
+    let hole = MIB + block * 1024..MIB + (block + 2) * 1024;
+    write_map(&here, "a.map", 8 * MIB, &hole);
+    let run = here.run("read a --maps --salvage --output out --name-files --json");
+    run.expect(1, &["lost in: /photos/hit: 2 blocks"]);
+    let json = parsed(&run.text());
+    let files = json["lost_files"].as_array().expect("a list");
+    assert!(files.len() == 1 && files[0]["path"] == "/photos/hit" && files[0]["blocks"] == 2, "{json}");
+    // Of free blocks and metadata the count is told, and no file is.
+    write_map(&here, "a.map", 8 * MIB, &(MIB + 5 * MIB..MIB + 5 * MIB + 512));
+    let run = here.run("read a --maps --salvage --output free --name-files");
+    run.expect(1, &["1 blocks are in no file"]);
+    assert!(!run.stderr.contains("lost in:"), "{}", run.stderr);
+    here.run("create --level 1 --size 8M --data-offset 1M b missing").ok();
+    write_map(&here, "b.map", 8 * MIB, &(2 * MIB..2 * MIB + 512));
+    here.run("read b --maps --salvage --output none --name-files").expect(1, &["does not begin with ext2"]);
 }

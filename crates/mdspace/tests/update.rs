@@ -119,6 +119,36 @@ fn bad_block_logs_are_removed_while_they_are_empty() {
 }
 
 #[test]
+fn the_record_of_a_logical_block_is_removed_where_the_members_blocks_are_the_arrays() {
+    let here = Workplace::new();
+    let line = "create --force --level 5 --chunk 64K --size 8M --name data --logical-block-size";
+    here.run(&format!("{line} 512 a b c")).ok();
+    let before = here.contents(&MEMBERS);
+    // As if it had been interrupted behind the first member.
+    here.run("update a b --clear-logical-block-size").expect(0, &["1 members are missing"]);
+    assert_eq!(examined(&here)["members"][0]["logical_block_bytes"], 0);
+    assert_eq!(examined(&here)["members"][2]["logical_block_bytes"], 512);
+    let text = here.run("update c a b --clear-logical-block-size").ok().text();
+    assert!(text.ends_with("logical block of 512 bytes: no longer recorded\n"), "{text}");
+    for (before, after) in before.iter().zip(here.contents(&MEMBERS)) {
+        let changed: Vec<usize> = (0..before.len()).filter(|&at| before[at] != after[at]).collect();
+        let fields = [SUPERBLOCK + 216..SUPERBLOCK + 220, SUPERBLOCK + 224..SUPERBLOCK + 228];
+        assert!(changed.iter().all(|at| fields.iter().any(|field| field.contains(at))), "{changed:?}");
+        assert_eq!(after[SUPERBLOCK + 224..SUPERBLOCK + 228], [0; 4]);
+    }
+    let again = parsed(&here.run("update a b c --clear-logical-block-size --json").ok().text());
+    assert_eq!(
+        (&again["before"]["logical_block_bytes"], &again["after"]["logical_block_bytes"]),
+        (&0.into(), &0.into())
+    );
+    here.run("read a b c").ok();
+
+    here.run(&format!("{line} 4K a b c")).ok();
+    let words = ["a: superblock.logical_block_size: the array's blocks have 4096 bytes", "they would have 512"];
+    refused(&here, "update a b c --clear-logical-block-size", &words);
+}
+
+#[test]
 fn what_cannot_be_changed_is_refused_by_its_field_before_a_byte_is_written() {
     let here = Workplace::new();
     here.run("create --level 5 --chunk 64K --size 8M --integrity --name data a b c").ok();

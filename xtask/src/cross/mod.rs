@@ -1,11 +1,12 @@
-//! Other processors and systems: tests of the pure crates on an emulated aarch64, the command there, and what only
-//! compiles.
+//! Other processors and systems: tests of the pure crates on an emulated aarch64, the command there, static commands, and
+//! what only compiles.
 //!
 //! Nothing is installed here, and without the source of the standard library the steps are skipped. Each target has a row
 //! in docs/systems.md, which a test below compares.
 
 mod command;
 mod instructions;
+pub(crate) mod musl;
 mod toolchain;
 
 use std::path::{Path, PathBuf};
@@ -17,10 +18,22 @@ use crate::catalogue::{cargo, run_tests_by};
 use crate::root;
 use crate::steps::{Log, Verdict};
 
+pub(crate) use command::run as use_command;
 pub(crate) use toolchain::fetch;
 
 /// The target whose tests run, in emulation.
-const EMULATED: &str = "aarch64-unknown-linux-gnu";
+const EMULATED: &str = AARCH64.triple;
+
+/// A target for which programs are linked, by Debian's compiler of C for it.
+#[derive(Clone, Copy)]
+pub(crate) struct Target {
+    triple: &'static str,
+    linker: &'static str,
+}
+
+pub(crate) const AARCH64: Target = Target { triple: "aarch64-unknown-linux-gnu", linker: LINKER };
+pub(crate) const POWERPC64LE: Target =
+    Target { triple: "powerpc64le-unknown-linux-gnu", linker: "powerpc64le-linux-gnu-gcc" };
 
 /// Targets for which the pure crates are only compiled.
 const COMPILED: [&str; 5] = [
@@ -35,7 +48,7 @@ const COMPILED: [&str; 5] = [
 const PURE: [&str; 6] = ["-p", "mdspace-parity", "-p", "mdspace-format", "-p", "mdspace-engine"];
 
 const LINKER: &str = "aarch64-linux-gnu-gcc";
-const EMULATOR: &str = "qemu-aarch64-static";
+pub(crate) const EMULATOR: &str = "qemu-aarch64-static";
 
 /// Programs that build for the emulated processor and run what was built.
 pub(crate) const NEEDS: &[&str] = &[LINKER, EMULATOR, C_LIBRARY];
@@ -51,7 +64,7 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
     log.run(counted(&compiler).args(["-p", "mdspace-parity", "--example", "arithmetic"]))?;
     let gains = instructions::count(log, &built("examples/arithmetic"))?;
     log.run(emulated(&compiler, "build").args(["-p", "mdspace"]))?;
-    let command = command::run(log)?;
+    let command = command::run(log, &built("mdspace"))?;
     Ok(Verdict::Passed(format!("{passed} tests on {EMULATED}; {command}; {gains}")))
 }
 
@@ -62,7 +75,7 @@ pub(crate) fn check(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(format!("compiled only: {}", COMPILED.join(", "))))
 }
 
-const NO_SOURCE: &str =
+pub(crate) const NO_SOURCE: &str =
     "no source of the standard library of this Rust, from rustup (rust-src) or Debian; see the step setup";
 
 /// A command of cargo for these targets, with their standard libraries.
@@ -78,14 +91,27 @@ fn build(compiler: &Path, command: &str, place: &str, targets: &[&str]) -> Comma
     cargo
 }
 
+/// A command of cargo for a target that links.
+fn linked(compiler: &Path, command: &str, Target { triple, linker }: Target) -> Command {
+    let mut cargo = build(compiler, command, "target/cross", &[triple]);
+    let name = triple.replace('-', "_");
+    cargo.env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), linker).env(format!("CC_{name}"), linker);
+    cargo
+}
+
 /// A command of cargo for the emulated target.
 fn emulated(compiler: &Path, command: &str) -> Command {
-    let mut cargo = build(compiler, command, "target/cross", &[EMULATED]);
-    let name = EMULATED.replace('-', "_");
-    let setting = |setting: &str| format!("CARGO_TARGET_{}_{setting}", name.to_uppercase());
-    cargo.env(setting("LINKER"), LINKER).env(setting("RUNNER"), EMULATOR);
-    cargo.env(format!("CC_{name}"), LINKER).env("QEMU_LD_PREFIX", LIBRARIES);
+    let mut cargo = linked(compiler, command, AARCH64);
+    let runner = format!("CARGO_TARGET_{}_RUNNER", EMULATED.replace('-', "_").to_uppercase());
+    cargo.env(runner, EMULATOR).env("QEMU_LD_PREFIX", LIBRARIES);
     cargo
+}
+
+/// Builds the command for a target; returns its path. `None` if there is no source of the standard library.
+pub(crate) fn build_command(log: &mut Log, target: Target) -> Result<Option<PathBuf>> {
+    let Some(compiler) = toolchain::make()? else { return Ok(None) };
+    log.run(linked(&compiler, "build", target).args(["-p", "mdspace"]))?;
+    Ok(Some(built_for(target, "mdspace")))
 }
 
 /// The tests that run in emulation: all of the arithmetic, and fewer cases of what takes long.
@@ -108,7 +134,11 @@ fn counted(compiler: &Path) -> Command {
 
 /// A program of the dev profile for the emulated target.
 fn built(name: &str) -> PathBuf {
-    root().join("target/cross").join(EMULATED).join("debug").join(name)
+    built_for(AARCH64, name)
+}
+
+fn built_for(target: Target, name: &str) -> PathBuf {
+    root().join("target/cross").join(target.triple).join("debug").join(name)
 }
 
 #[cfg(test)]
@@ -125,6 +155,8 @@ mod tests {
             rows[0].to_owned()
         };
         assert!(row(EMULATED).contains("| emulated"), "{EMULATED}");
+        let [native, other] = musl::MACHINES.map(|machine| row(machine.target));
+        assert!(native.contains("| run: ") && other.contains("| emulated: "), "{native}\n{other}");
         for target in COMPILED {
             assert!(row(target).contains("| compiled"), "{target}");
         }

@@ -2,7 +2,8 @@
 //!
 //! cargo builds that library for a target (`-Zbuild-std`). The source is looked for in the compiler's own directory, where
 //! rustup's component `rust-src` and Debian's package leave it. Otherwise Debian's package of the same version is fetched
-//! below `target/`; nothing is installed. A directory of links then stands for the compiler's, with the source in it.
+//! below `target/`; nothing is installed. A directory of links then stands for the compiler's, with the source in it, and
+//! with what static programs are linked with ([`musl`]).
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -13,6 +14,8 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::steps::Log;
 use crate::{apt, root};
+
+use super::musl;
 
 /// The suite of Debian's archive that keeps several versions of Rust.
 const SOURCE: &str = "trixie-backports main";
@@ -60,7 +63,7 @@ fn place() -> PathBuf {
     root().join("target/rust-src")
 }
 
-/// Fetches the source if necessary; returns a text about it. That it is not available is no error here.
+/// Fetches the source, and musl, if necessary; returns a text about them. That they are not available is no error here.
 pub(crate) fn fetch(log: &mut Log) -> Result<String> {
     let compiler = Compiler::find()?;
     let version = &compiler.version;
@@ -71,12 +74,12 @@ pub(crate) fn fetch(log: &mut Log) -> Result<String> {
         log.write(&format!("{error:#}\n"))?;
         return Ok(format!("NO source of the standard library of Rust {version}: see the log"));
     }
-    Ok(format!("the source of the standard library of Rust {version}"))
+    Ok(format!("the source of the standard library of Rust {version}; {}", musl::fetch(log)?))
 }
 
 fn fetch_from_debian(log: &mut Log, version: &str) -> Result<()> {
     let place = place();
-    for package in apt::fetch(log, &place, SOURCE, &[&format!("rust-src={version}*")])? {
+    for package in apt::fetch(log, &place, SOURCE, &[], &[&format!("rust-src={version}*")])? {
         let library = format!("./usr/src/rustc-{version}/library");
         let extract = r#"dpkg-deb --fsys-tarfile "$1" | tar -x --strip-components=4 "$2""#;
         let mut shell = Command::new("bash");
@@ -92,10 +95,7 @@ fn fetch_from_debian(log: &mut Log, version: &str) -> Result<()> {
 /// Makes cargo's compiler, which finds the source of the standard library; `None` if there is no source.
 pub(super) fn make() -> Result<Option<PathBuf>> {
     let compiler = Compiler::find()?;
-    if compiler.own_source().is_some() {
-        return Ok(Some(compiler.sysroot.join("bin/rustc")));
-    }
-    let Some(source) = compiler.fetched_source() else { return Ok(None) };
+    let Some(source) = compiler.own_source().or_else(|| compiler.fetched_source()) else { return Ok(None) };
     let libraries = Path::new("lib/rustlib").join(&compiler.host);
     let sysroot = place().join("sysroot");
     link(&compiler.sysroot.join(&libraries), &sysroot.join(libraries))?;
@@ -111,6 +111,7 @@ pub(super) fn make() -> Result<Option<PathBuf>> {
         fs::write(&program, text)?;
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
     }
+    musl::provide(&sysroot)?;
     Ok(Some(program))
 }
 

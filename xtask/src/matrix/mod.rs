@@ -26,10 +26,12 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum as _;
 
 use crate::guest::Guest;
 use crate::kernels::Kernel;
 use crate::root;
+use crate::systems::System;
 
 use cell::{Cell, Level, Origin};
 use host::{Pool, Workplace};
@@ -61,6 +63,9 @@ pub(crate) struct Arguments {
     /// Command under test; target/debug/mdspace by default
     #[arg(long)]
     pub(crate) mdspace: Option<PathBuf>,
+    /// Let the kernel of this emulated system make and judge all cells, but those of `linear`, which it lacks
+    #[arg(long)]
+    pub(crate) system: Option<System>,
     /// Run only the guest's phases, as a test of this harness: the kernel creates and checks the arrays
     #[arg(long)]
     pub(crate) kernel_alone: bool,
@@ -70,7 +75,13 @@ impl Arguments {
     /// The fixed set.
     pub(crate) fn fixed() -> Arguments {
         let names = Vec::new();
-        Arguments { names, list: false, seed: None, random: 0, keep: false, mdspace: None, kernel_alone: false }
+        let (mdspace, system) = (None, None);
+        Arguments { names, list: false, seed: None, random: 0, keep: false, mdspace, system, kernel_alone: false }
+    }
+
+    /// The fixed set, for the kernel of an emulated system.
+    pub(crate) fn of(system: System) -> Arguments {
+        Arguments { system: Some(system), ..Self::fixed() }
     }
 }
 
@@ -93,6 +104,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String> {
     if arguments.list {
         return Ok(cells.iter().map(|cell| cell.name() + "\n").collect());
     }
+    if arguments.system.is_some() {
+        cells.retain(|cell| cell.level != Level::Linear);
+    }
     if arguments.kernel_alone {
         cells.retain(|cell| cell.origin == Origin::Kernel);
     }
@@ -109,6 +123,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String> {
         pool: Pool::create(&directory)?,
         directory,
         mdspace,
+        system: arguments.system,
         kernel_alone: arguments.kernel_alone,
         keep: arguments.keep,
         tally: Tally::default(),
@@ -124,10 +139,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String> {
     if failures.is_empty() {
         return Ok(summary);
     }
+    let system = arguments.system.and_then(|system| system.to_possible_value());
+    let system = system.map_or(String::new(), |system| format!(" --system {}", system.get_name()));
     let seed = arguments.seed.map_or(String::new(), |seed| format!(" --seed {seed} --random {}", arguments.random));
     let mut text = String::new();
     for (name, reason) in &failures {
-        text += &format!("{name}: {reason}\n  again: cargo xtask matrix --keep{seed} {name}\n");
+        text += &format!("{name}: {reason}\n  again: cargo xtask matrix --keep{system}{seed} {name}\n");
     }
     bail!("{summary}{text}{} of {} cells failed", failures.len(), cells.len())
 }
@@ -143,6 +160,8 @@ struct Run {
     directory: PathBuf,
     pool: Pool,
     mdspace: PathBuf,
+    /// Whose kernel makes and judges all cells.
+    system: Option<System>,
     kernel_alone: bool,
     keep: bool,
     tally: Tally,
@@ -164,7 +183,8 @@ impl Run {
             // same time.
             let deal = |batch: usize| cells.iter().copied().skip(batch).step_by(count).collect::<Vec<_>>();
             let judge = if newer { Kernel::newer() } else { None };
-            batches.extend((0..count).map(|batch| (judge.unwrap_or_default(), deal(batch))));
+            let judge = self.system.map(Kernel::System).or(judge).unwrap_or_default();
+            batches.extend((0..count).map(|batch| (judge, deal(batch))));
         }
         let workers = std::thread::available_parallelism()?.get().min(batches.len());
         let queue = Mutex::new(batches.into_iter());
@@ -188,7 +208,8 @@ impl Run {
         }
         let (from_kernel, from_here): (Vec<&Workplace>, Vec<&Workplace>) =
             places.iter().partition(|place| place.cell.origin == Origin::Kernel);
-        let mut alive = self.guest(Kernel::Distribution, "make", from_kernel)?;
+        let maker = self.system.map_or(Kernel::Distribution, Kernel::System);
+        let mut alive = self.guest(maker, "make", from_kernel)?;
         self.tally.made_by_kernel.add(alive.len() as u64);
         alive.extend(from_here);
         if self.kernel_alone {

@@ -68,6 +68,31 @@ pub(super) const MUTANTS: &[Mutant] = &[
         broken: "a dirty and degraded parity array is assembled without being asked to",
         by: Seed(163),
     },
+    Mutant {
+        name: "torn-entry-believed",
+        broken: "an entry of a partial parity log is replayed although its checksum is wrong",
+        by: Test("partial_parity::a_replayed_log_makes_parity_agree_with_the_data"),
+    },
+    Mutant {
+        name: "oldest-header-replayed",
+        broken: "of several partial parity logs on a member the oldest is replayed",
+        by: Test("partial_parity::a_replayed_log_makes_parity_agree_with_the_data"),
+    },
+    Mutant {
+        name: "log-of-clean-array-replayed",
+        broken: "a stale partial parity log of a clean array is replayed",
+        by: Test("partial_parity::the_log_of_a_clean_array_is_not_replayed"),
+    },
+    Mutant {
+        name: "unbuilt-parity-trusted",
+        broken: "parity is trusted where a lockless bitmap says that it may not have been built",
+        by: Test("forced::parity_that_a_lockless_bitmap_does_not_call_clean_is_not_trusted"),
+    },
+    Mutant {
+        name: "reshape-direction-ignored",
+        broken: "an array in the middle of a backward reshape is read as if the reshape ran forwards",
+        by: Test("reshape::each_byte_is_read_in_the_shape_that_it_has"),
+    },
     Mutant { name: "flush-lost", broken: "a flush is answered without one", by: Seed(6) },
     Mutant {
         name: "stable-write-unflushed",

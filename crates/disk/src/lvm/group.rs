@@ -1,6 +1,7 @@
 //! A volume group: its physical and logical volumes.
 
 use super::text::{Section, Value, parse};
+use std::collections::BTreeSet;
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -18,6 +19,8 @@ pub struct Group {
     pub physical: Vec<PhysicalPlace>,
     /// Its logical volumes, in the order of the text. Hidden parts of others are not among them.
     pub logical: Vec<LogicalVolume>,
+    /// The hidden parts of others.
+    pub hidden: Vec<LogicalVolume>,
 }
 
 /// A physical volume of a group.
@@ -38,8 +41,46 @@ pub struct LogicalVolume {
     pub name: String,
     /// Its length.
     pub bytes: u64,
-    /// Its segments, ascending and without gaps; `Err` is the type of the first segment that is no stripe.
-    pub segments: Result<Vec<Segment>, String>,
+    /// What it is made of.
+    pub content: Content,
+    /// Whether a write to it changes nothing else: it is no origin of a snapshot, and LVM allows writes.
+    pub is_writable: bool,
+}
+
+/// What a logical volume is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// Segments on physical volumes, ascending and without gaps.
+    Striped(Vec<Segment>),
+    /// Blocks of a thin pool.
+    Thin {
+        /// The pool.
+        pool: String,
+        /// The device's number in the pool.
+        device: u32,
+    },
+    /// A thin pool, by the names of its parts.
+    Pool {
+        /// The volume with the map.
+        metadata: String,
+        /// The volume with the blocks.
+        data: String,
+        /// Bytes in a block.
+        block_bytes: u64,
+        /// The number of the last change.
+        transaction: u64,
+    },
+    /// Images of a RAID, each with the name of the volume that says how current it is. RAID-0 has none.
+    Raid {
+        /// Bytes in a chunk, for RAID-0.
+        chunk_bytes: u64,
+        /// The names: of the metadata's volume, and of the image.
+        images: Vec<(Option<String>, String)>,
+    },
+    /// Copies without superblocks; the first is the one that others are made from.
+    Mirror(Vec<String>),
+    /// Segments of a type that is not read.
+    Other(String),
 }
 
 /// A range of a logical volume, striped over one or more physical volumes.
@@ -77,12 +118,24 @@ impl Group {
         let none = Section::default();
         let physical: Option<Vec<_>> = sections(group, "physical_volumes", &none).map(physical_volume).collect();
         let physical = physical.ok_or("its metadata have a physical volume without id or pe_start")?;
-        let logical = sections(group, "logical_volumes", &none)
-            .filter(|(_, volume)| is_visible(volume))
-            .map(|(name, volume)| logical_volume(name, volume, extent, &physical))
-            .collect::<Option<Vec<_>>>()
-            .ok_or("its metadata have a logical volume with segments that make no sense")?;
-        Ok(Self { name: name.to_owned(), sequence: group.number("seqno").unwrap_or(0), physical, logical })
+        let origins: Vec<&str> = sections(group, "logical_volumes", &none).flat_map(origins).collect();
+        let (mut logical, mut hidden) = (Vec::new(), Vec::new());
+        for (name, volume) in sections(group, "logical_volumes", &none) {
+            let is_writable = has_flag(volume, "WRITE") && !origins.contains(&name);
+            let decoded = logical_volume(name, volume, extent, &physical, is_writable);
+            match has_flag(volume, "VISIBLE") {
+                false => hidden.extend(decoded),
+                true => {
+                    logical.push(decoded.ok_or("its metadata have a logical volume with segments that make no sense")?)
+                }
+            }
+        }
+        Ok(Self { name: name.to_owned(), sequence: group.number("seqno").unwrap_or(0), physical, logical, hidden })
+    }
+
+    /// The volume with this name, also a hidden one.
+    pub fn volume(&self, name: &str) -> Option<&LogicalVolume> {
+        self.logical.iter().chain(&self.hidden).find(|volume| volume.name == name)
     }
 }
 
@@ -100,14 +153,26 @@ fn physical_volume((key, volume): (&str, &Section)) -> Option<PhysicalPlace> {
     Some(PhysicalPlace { key: key.to_owned(), id, data_at })
 }
 
-fn is_visible(volume: &Section) -> bool {
+fn has_flag(volume: &Section, name: &str) -> bool {
     let status = volume.list("status").unwrap_or_default();
-    status.iter().any(|flag| matches!(flag, Value::Text(flag) if flag == "VISIBLE"))
+    status.iter().any(|flag| matches!(flag, Value::Text(flag) if flag == name))
 }
 
-fn logical_volume(name: &str, volume: &Section, extent: u64, physical: &[PhysicalPlace]) -> Option<LogicalVolume> {
+/// The volumes that this one is a snapshot of.
+fn origins<'a>((_, volume): (&'a str, &'a Section)) -> impl Iterator<Item = &'a str> {
+    let of = |segment: &'a Section| ["origin", "external_origin"].into_iter().filter_map(|key| segment.text(key));
+    volume.sections().flat_map(move |(_, segment)| of(segment))
+}
+
+fn logical_volume(
+    name: &str,
+    volume: &Section,
+    extent: u64,
+    physical: &[PhysicalPlace],
+    is_writable: bool,
+) -> Option<LogicalVolume> {
     let mut bytes = 0_u64;
-    let mut segments = Ok(Vec::new());
+    let mut content = Content::Striped(Vec::new());
     let count = usize::try_from(volume.number("segment_count")?).ok()?.min(COUNT_MAX);
     for number in 1..=count {
         let section = volume.section(&format!("segment{number}"))?;
@@ -118,13 +183,71 @@ fn logical_volume(name: &str, volume: &Section, extent: u64, physical: &[Physica
         }
         bytes = bytes.checked_add(length)?;
         let kind = section.text("type")?;
-        match &mut segments {
-            Ok(list) if kind == "striped" => list.push(striped(section, at, length, extent, physical)?),
-            Ok(_) => segments = Err(kind.to_owned()),
-            Err(_) => {}
+        match &mut content {
+            Content::Striped(list) if kind == "striped" => list.push(striped(section, at, length, extent, physical)?),
+            Content::Striped(_) if count == 1 => content = special(kind, section),
+            Content::Striped(_) => content = Content::Other(kind.to_owned()),
+            _ => {}
         }
     }
-    Some(LogicalVolume { name: name.to_owned(), bytes, segments })
+    Some(LogicalVolume { name: name.to_owned(), bytes, content, is_writable })
+}
+
+/// The only segment of a volume, if it is of a type other than striped.
+fn special(kind: &str, section: &Section) -> Content {
+    let content = match kind {
+        "thin" => thin(section),
+        "thin-pool" => pool(section),
+        "mirror" => mirrored(section),
+        _ if kind.starts_with("raid") => raid(section),
+        _ => None,
+    };
+    content.unwrap_or_else(|| Content::Other(kind.to_owned()))
+}
+
+fn thin(section: &Section) -> Option<Content> {
+    if section.text("external_origin").is_some() || section.text("merge").is_some() {
+        return None;
+    }
+    let device = u32::try_from(section.number("device_id")?).ok()?;
+    Some(Content::Thin { pool: section.text("thin_pool")?.to_owned(), device })
+}
+
+fn pool(section: &Section) -> Option<Content> {
+    Some(Content::Pool {
+        metadata: section.text("metadata")?.to_owned(),
+        data: section.text("pool")?.to_owned(),
+        block_bytes: section.number("chunk_size")?.checked_mul(SECTOR_BYTES)?,
+        transaction: section.number("transaction_id")?,
+    })
+}
+
+/// The names in a list.
+fn names(section: &Section, key: &str) -> Option<Vec<String>> {
+    let name = |value: &Value| if let Value::Text(name) = value { Some(name.clone()) } else { None };
+    section.list(key)?.iter().map(name).collect()
+}
+
+fn raid(section: &Section) -> Option<Content> {
+    let chunk_bytes = section.number("stripe_size").unwrap_or(0).checked_mul(SECTOR_BYTES)?;
+    if let Some(images) = names(section, "raid0_lvs") {
+        let images = images.into_iter().map(|image| (None, image)).collect();
+        return (chunk_bytes > 0).then_some(Content::Raid { chunk_bytes, images });
+    }
+    let names = names(section, "raids")?;
+    let (pairs, rest) = names.as_chunks::<2>();
+    let images = pairs.iter().map(|[metadata, image]| (Some(metadata.clone()), image.clone())).collect();
+    (rest.is_empty() && !pairs.is_empty()).then_some(Content::Raid { chunk_bytes, images })
+}
+
+fn mirrored(section: &Section) -> Option<Content> {
+    let (pairs, rest) = section.list("mirrors")?.as_chunks::<2>();
+    let image = |pair: &[Value; 2]| match pair {
+        [Value::Text(name), Value::Number(0)] => Some(name.clone()),
+        _ => None,
+    };
+    let images: Vec<String> = pairs.iter().map(image).collect::<Option<_>>()?;
+    (rest.is_empty() && !images.is_empty()).then_some(Content::Mirror(images))
 }
 
 fn striped(section: &Section, at: u64, bytes: u64, extent: u64, physical: &[PhysicalPlace]) -> Option<Segment> {
@@ -146,10 +269,32 @@ fn stripe(pair: &[Value; 2], extent: u64, physical: &[PhysicalPlace]) -> Option<
 }
 
 impl LogicalVolume {
+    fn segments(&self) -> &[Segment] {
+        if let Content::Striped(segments) = &self.content { segments } else { &[] }
+    }
+
+    fn stripes(&self) -> impl Iterator<Item = (&Segment, &Stripe)> {
+        self.segments().iter().flat_map(|segment| segment.stripes.iter().map(move |stripe| (segment, stripe)))
+    }
+
+    /// The indices of the physical volumes that it lies on, each once.
+    pub fn used(&self) -> impl Iterator<Item = usize> {
+        self.stripes().map(|(_, stripe)| stripe.physical).collect::<BTreeSet<_>>().into_iter()
+    }
+
+    /// Where its last byte on a physical volume ends.
+    pub fn reach(&self, physical: usize) -> u64 {
+        let own = self.stripes().filter(|(_, stripe)| stripe.physical == physical);
+        let end = |(segment, stripe): (&Segment, &Stripe)| {
+            stripe.at.saturating_add(segment.bytes.div_ceil(segment.stripes.len() as u64))
+        };
+        own.map(end).max().unwrap_or(0)
+    }
+
     /// Where byte `at` is: the physical volume's index, the position there, and how many bytes follow in one piece.
     /// `None`: past the end, or in a segment that is no stripe.
     pub fn locate(&self, at: u64) -> Option<(usize, u64, u64)> {
-        let segments = self.segments.as_ref().ok()?;
+        let segments = self.segments();
         let index = segments.partition_point(|segment| segment.at <= at).checked_sub(1)?;
         let segment = &segments[index];
         let inside = at.checked_sub(segment.at).filter(|inside| *inside < segment.bytes)?;

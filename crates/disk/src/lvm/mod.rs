@@ -1,17 +1,19 @@
 //! LVM's physical volumes: the label, and the volume group that its metadata describes.
 //!
 //! The metadata is text in a ring on each physical volume. Its checksum is checked. Only the newest text is read, never
-//! older ones. Logical volumes of linear and striped segments can be
-//! read ([`LogicalVolume::locate`]).
+//! older ones. Volumes of linear and striped segments are found on physical volumes ([`LogicalVolume::locate`]); thin
+//! volumes and those of RAID name others ([`Content`]), whose metadata [`thin`] and [`raid`] decode.
 //!
 //! Facts: LVM2's `lib/format_text/layout.h`, `lib/label/label.h`, `lib/misc/crc.c`.
 
 mod group;
+pub mod raid;
 mod text;
+pub mod thin;
 
-pub use group::{Group, LogicalVolume, PhysicalPlace, Segment, Stripe};
+pub use group::{Content, Group, LogicalVolume, PhysicalPlace, Segment, Stripe};
 
-use crate::bytes::{array, le32, le64};
+use crate::bytes::{array, crc32, le32, le64};
 use crate::source::{Source, read_up_to};
 
 /// Sectors in which the label may be.
@@ -27,6 +29,9 @@ const RING_AT: u64 = 512;
 /// The longest text that is read. LVM itself warns from 1 MiB on.
 const TEXT_BYTES_MAX: u64 = 8 << 20;
 
+/// The start of LVM's checksum.
+const CHECKSUM_START: u32 = 0xf597_a6cf;
+
 /// The most areas of a physical volume.
 const AREAS_MAX: usize = 16;
 
@@ -36,7 +41,25 @@ pub struct PhysicalVolume {
     /// Its id: 32 letters and digits.
     pub id: String,
     /// The volume group, or why it is unknown.
-    pub group: Result<Group, String>,
+    pub group: Result<Group, NoGroup>,
+}
+
+/// Why the volume group of a physical volume is unknown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoGroup {
+    /// It has no place for metadata: another physical volume of the group has them.
+    Elsewhere,
+    /// Its metadata cannot be used.
+    Damaged(String),
+}
+
+impl std::fmt::Display for NoGroup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Elsewhere => f.write_str("it has no metadata: another physical volume of the group has them"),
+            Self::Damaged(reason) => f.write_str(reason),
+        }
+    }
 }
 
 /// Reads the physical volume on `disk`. `None`: there is no label.
@@ -47,14 +70,14 @@ pub async fn read<S: Source + ?Sized>(disk: &S) -> Option<PhysicalVolume> {
     let id: [u8; 32] = array(header, 0);
     let id = String::from_utf8_lossy(&id).into_owned();
     let areas = metadata_areas(header);
-    let mut group = Err("it has no metadata: another physical volume of the group has them".to_owned());
+    let mut group = Err(NoGroup::Elsewhere);
     for (at, bytes) in areas {
         match text_of(disk, at, bytes).await.and_then(|text| Group::decode(&text)) {
             Ok(found) => {
                 group = Ok(found);
                 break;
             }
-            Err(reason) => group = Err(reason),
+            Err(reason) => group = Err(NoGroup::Damaged(reason)),
         }
     }
     Some(PhysicalVolume { id, group })
@@ -98,16 +121,8 @@ async fn text_of<S: Source + ?Sized>(disk: &S, at: u64, bytes: u64) -> Result<St
     let position = |offset: u64| at.checked_add(offset).ok_or("its metadata area is beyond any disk");
     let mut text = read_up_to(disk, position(start)?, first as usize).await?;
     text.extend(read_up_to(disk, position(RING_AT)?, (length - first) as usize).await?);
-    if crc(&text) != sum {
+    if crc32(CHECKSUM_START, &text) != sum {
         return Err("its metadata have a wrong checksum".to_owned());
     }
     Ok(String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned())
-}
-
-/// LVM's checksum: CRC-32 with a start of its own, and without the last inversion.
-fn crc(bytes: &[u8]) -> u32 {
-    const START: u32 = 0xf597_a6cf;
-    const POLYNOMIAL: u32 = 0xedb8_8320;
-    let step = |sum: u32, _| (sum >> 1) ^ (POLYNOMIAL & (sum & 1).wrapping_neg());
-    bytes.iter().fold(START, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), step))
 }

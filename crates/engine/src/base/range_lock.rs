@@ -36,7 +36,7 @@ impl LockRequest {
 
 /// A table of locked ranges.
 #[derive(Default)]
-pub(crate) struct RangeLocks {
+pub struct RangeLocks {
     state: RefCell<State>,
 }
 
@@ -51,7 +51,7 @@ struct State {
 
 impl RangeLocks {
     /// Waits until nothing earlier overlaps `range`.
-    pub(crate) fn exclusive(&self, range: Range<u64>) -> Locking<'_> {
+    pub fn exclusive(&self, range: Range<u64>) -> Locking<'_> {
         Locking { locks: self, request: Some((range, Mode::Exclusive)), ticket: None }
     }
 
@@ -149,7 +149,7 @@ impl Drop for OwnedLock {
 }
 
 /// A lock request; completes with the guard.
-pub(crate) struct Locking<'a> {
+pub struct Locking<'a> {
     locks: &'a RangeLocks,
     request: Option<(Range<u64>, Mode)>,
     ticket: Option<u64>,
@@ -185,7 +185,7 @@ impl Drop for Locking<'_> {
 }
 
 /// Holds a range until it is dropped.
-pub(crate) struct RangeGuard<'a> {
+pub struct RangeGuard<'a> {
     locks: &'a RangeLocks,
     ticket: u64,
 }

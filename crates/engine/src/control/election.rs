@@ -181,7 +181,11 @@ fn seat_of<M: Member>(candidate: &Offered<M>, best: &Superblock) -> Result<Resul
     }
     let broken = mutant!("stale-member-taken");
     if best.events.saturating_sub(own.events) > 1 && !broken {
-        return Ok(Err(format!("stale: its events are {}, the array's {}", own.events, best.events)));
+        let later = match best.updated.seconds.saturating_sub(own.updated.seconds) {
+            0 => String::new(),
+            seconds => format!(", {} later", forced::duration(seconds)),
+        };
+        return Ok(Err(format!("stale: its events are {}, the array's {}{later}", own.events, best.events)));
     }
     let role = if broken { own.own_role() } else { best.role(own.device_number) };
     if own.events == best.events && own.own_role() != role && !was_told_first(own, best) {

@@ -7,12 +7,15 @@ use crate::base::buffer::Pool;
 use crate::control::inspect::{Found, read_bad_blocks};
 use crate::control::names::{level_name, uuid_text};
 use crate::metadata::bitmap::load::read_bitmap;
+use crate::metadata::bitmap::named::Named;
 use crate::seam::member::Member;
 use format::bitmap::SUPER_BYTES;
 use format::superblock::{DeviceFlags, DeviceRole, Reshape, Resync, Superblock};
 use format::text::quoted;
 use format::units::{Sectors, Slot};
 use serde::Serialize;
+
+pub use crate::control::behind::{Behind, Differing, Differs};
 
 /// The contents of a member's write-intent bitmap.
 #[derive(Debug, Clone, Serialize)]
@@ -25,6 +28,11 @@ pub struct BitmapExamined {
     pub chunk_bytes: u64,
     /// The event count up to which the bitmap is current.
     pub events: u64,
+    /// The event count at which bits were last cleared.
+    pub events_cleared: u64,
+    /// The noted bytes: of each member, or of the array for RAID-10. `None` where the bitmap counts as all set.
+    #[serde(skip)]
+    pub(crate) dirty: Option<Named>,
 }
 
 /// The contents of a member's bad-block log.
@@ -197,6 +205,8 @@ impl Examination {
                 bits: header.bits(),
                 chunk_bytes: header.chunk_bytes,
                 events: header.events,
+                events_cleared: header.events_cleared,
+                dirty: Named::current(&header, &image[SUPER_BYTES..], superblock),
             });
         }
         if let (Some(_), Ok(bad)) = (superblock.bad_blocks_at(), read_bad_blocks(&name, member, superblock, pool).await)

@@ -39,7 +39,7 @@ impl fmt::Display for Forced {
 }
 
 /// `3 d 4 h`, `2 h 5 min`, `40 s`: the two largest units.
-fn duration(seconds: u64) -> String {
+pub(crate) fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds} s"),

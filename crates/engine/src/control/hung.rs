@@ -86,6 +86,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     fn tick(&self) {
+        self.other_side.get().iter().for_each(|other| other.control.tick());
         if self.core.context.timeout.get().is_none() {
             return;
         }

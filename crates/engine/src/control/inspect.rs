@@ -145,8 +145,12 @@ fn none(name: &str, other: Option<Signature>) -> Refusal {
     match other {
         None => refuse(none.to_owned()),
         Some(other) if !other.is_known() => refuse(none.to_owned()),
-        Some(other) if other.is_partition_table() => refuse(format!("{none}, but {}", other.what))
-            .advice("an array's members are partitions then: name these, as devices (`losetup --partscan`) or as images of their own"),
+        Some(other) if other.is_partition_table() => refuse(format!("{none}, but {}", other.what)).advice(
+            "an array's members are partitions then: name these, such as `disk.img:2`; `mdspace detect` prints them",
+        ),
+        Some(other) if other.is_of_firmware() => refuse(format!("{none}, but {}", other.what)).advice(
+            "`mdspace detect` prints its volumes; `mdspace read` and `mdspace serve --read-only` take its disks",
+        ),
         Some(other) => refuse(format!("{none}, but {}", other.what)),
     }
 }

@@ -1,17 +1,25 @@
-//! Decides what may be done with arrays whose unfinished writes are in a log of md's that this engine does
-//! not replay: a write journal, or the partial parity log of RAID-5. Reads and writes nothing.
+//! Decides what may be done with arrays whose unfinished writes are in a log of md's: a write journal, or the partial
+//! parity log of RAID-5. [`crate::metadata::partial_parity`] reads and writes the members.
 //!
 //! * A journal that is present holds data and parity that the members may lack: refused. When the journal is
 //!   lost, the members' superblocks call the array clean even after a power loss. mdadm refuses such an array
 //!   without `--force`, and starts it read-only with it. So does this engine.
-//! * A dirty and degraded array with a partial parity log can be repaired by that log alone: refused, even
-//!   with `force`.
+//! * A dirty array with a partial parity log is repaired by that log, as by md. Where a member is missing, nothing else
+//!   repairs it: if the log cannot be used, the array is refused without `force`. md writes the log's arrays only dirty
+//!   from their first byte; one that is dirty from another has parity that was never built.
 //!
 //! Facts: measured on the kernel and mdadm; `super_1_sync` in `drivers/md/md.c` (`MD_JOURNAL_CLEAN`),
 //! `Assemble.c` of mdadm.
 
+use crate::base::buffer::Pool;
+use crate::control::forced::slots_text;
 use crate::control::offer::AssembleOptions;
+use crate::metadata::partial_parity::{self, Replayed, Slots};
 use crate::seam::error::Refusal;
+use crate::seam::member::Member;
+use format::geometry::Geometry;
+use format::superblock::{Resync, Superblock};
+use format::units::{Sectors, Slot};
 
 /// Checks whether an array with a write journal may be used. `journal` is the member that calls itself the
 /// journal, if one was given.
@@ -49,15 +57,96 @@ pub(crate) fn check_journal(name: &str, journal: Option<&str>, options: &Assembl
 pub(crate) const JOURNAL_WARNING: &str = "the write journal is not given: writes that it alone held are lost, the last \
     ones may be there in part, and the array is read-only";
 
-/// The refusal of a dirty and degraded array with a partial parity log.
-pub(crate) fn needs_its_ppl() -> Refusal {
+/// What was done about the partial parity logs of an array.
+pub(crate) enum PartialParity {
+    /// There are none that matter, or the caller gives no members to replay them into.
+    Untouched,
+    /// They were replayed.
+    Replayed(Replayed),
+    /// They cannot be used: why.
+    Unusable(Refusal),
+}
+
+/// Replays the partial parity logs of an array that needs it. Rows whose missing chunk may hold anything become
+/// unreadable, unless the user accepts the write hole.
+pub(crate) async fn replay<M: Member>(
+    geometry: &Geometry,
+    freshest: &Superblock,
+    slots: &Slots<M>,
+    options: &AssembleOptions,
+    pool: &Pool,
+) -> PartialParity {
+    let Geometry::Parity(parity) = geometry else { return PartialParity::Untouched };
+    let is_due = freshest.ppl.is_some() && freshest.resync == Resync::From(Sectors(0));
+    if !(options.replay && (is_due || mutant!("log-of-clean-array-replayed"))) {
+        return PartialParity::Untouched;
+    }
+    let replayed = match partial_parity::replay(parity, &freshest.set_uuid, slots, pool).await {
+        Ok(replayed) => replayed,
+        Err(refusal) => return PartialParity::Unusable(refusal),
+    };
+    for (slot, rows) in replayed.unknown.iter().filter(|_| !options.force) {
+        slots[slot.index()].iter().for_each(|device| device.bad.shut(rows));
+    }
+    PartialParity::Replayed(replayed)
+}
+
+impl PartialParity {
+    /// Whether parity agrees with the data now. `missing` are slots without a current member.
+    pub(crate) fn agrees(&self, missing: &[Slot]) -> bool {
+        // A torn log had no write under way, so that md starts a degraded array with it. A whole one it resyncs.
+        matches!(self, Self::Replayed(replayed) if replayed.torn == 0 || !missing.is_empty())
+    }
+
+    /// What the user should know.
+    pub(crate) fn warnings(&self, missing: &[Slot], force: bool) -> Vec<String> {
+        let replayed = match self {
+            Self::Untouched => return Vec::new(),
+            Self::Unusable(refusal) => return vec![format!("the partial parity log cannot be used: {refusal}")],
+            Self::Replayed(replayed) => replayed,
+        };
+        let writes = if replayed.entries == 1 { "1 write".to_owned() } else { format!("{} writes", replayed.entries) };
+        let torn = match replayed.torn {
+            0 => String::new(),
+            torn => format!("; {torn} of its parts were torn, so that their writes had not begun"),
+        };
+        let first = format!(
+            "the array was not stopped cleanly: its partial parity log was replayed in memory, {writes}{torn}; no member \
+             was changed"
+        );
+        let bytes: u64 = replayed.unknown.iter().map(|(_, rows)| rows.end - rows.start).sum();
+        let unknown = (bytes > 0).then(|| {
+            let held = slots_text(missing);
+            let what = "were being written when the array stopped, and the log cannot give them";
+            match force {
+                true => {
+                    format!("{bytes} bytes of what {held} held {what}: with --force they are read as parity gives them")
+                }
+                false => format!("{bytes} bytes of what {held} held {what}: they cannot be read without --force"),
+            }
+        });
+        [Some(first), unknown].into_iter().flatten().collect()
+    }
+
+    /// Refuses a dirty and degraded array whose log was not replayed, if the log alone can repair it.
+    pub(crate) fn check(&self, freshest: &Superblock, options: &AssembleOptions) -> Result<(), Refusal> {
+        match self {
+            Self::Unusable(refusal) if !options.force => Err(refusal.clone().advice(
+                "without that log, what the missing member held may be wrong where a write was under way: give a current \
+                 member for each slot, or accept that with --force",
+            )),
+            Self::Untouched if freshest.ppl.is_some() && !options.replay => Err(needs_its_ppl()),
+            Self::Untouched | Self::Unusable(_) | Self::Replayed(_) => Ok(()),
+        }
+    }
+}
+
+/// The refusal of a dirty and degraded array with a partial parity log, for a caller that cannot replay it.
+fn needs_its_ppl() -> Refusal {
     Refusal::new(
         "the array is dirty and degraded, and what the missing member held is right only once the partial parity log was \
-         replayed, which this engine does not do; --force would give wrong data",
+         replayed; --force would give wrong data",
     )
     .field("superblock.feature_map")
-    .advice(
-        "give a current member for each slot; or let md replay the log, on copies of the members: mdadm --assemble --run, \
-         without --force, which passes over the log",
-    )
+    .advice("read it with `mdspace read` or `mdspace serve --read-only`, which replay the log in memory")
 }

@@ -5,6 +5,7 @@
 //! [`crate::core::listener::Listener`], for events alone.
 
 pub mod assemble;
+mod behind;
 pub(crate) mod blocks;
 pub(crate) mod checksums;
 pub(crate) mod copies;

@@ -26,6 +26,12 @@ pub struct AssembleOptions {
     pub force: bool,
     /// Never write to any member.
     pub read_only: bool,
+    /// Start with fewer members than the array needs: what those hold is read, and everything else is an error. In
+    /// doubt nothing is reconstructed. Only with `read_only`.
+    pub partial: bool,
+    /// With `read_only`: replay what md's logs hold into the members, whose writes stay in memory. Without it, an array
+    /// that needs such a log is refused.
+    pub replay: bool,
     /// Read what the members' bad-block logs say must not be read, after a fault that is gone, such as a bad
     /// cable. The data may be old. Only with `read_only`, as a write would treat the places as sound.
     pub ignore_bad_blocks: bool,
@@ -62,6 +68,8 @@ impl Default for AssembleOptions {
         Self {
             force: false,
             read_only: false,
+            partial: false,
+            replay: false,
             ignore_bad_blocks: false,
             raid0_layout: None,
             bitmap: BitmapPolicy::default(),

@@ -10,7 +10,8 @@ use crate::device::checksums::Verify;
 use crate::metadata::Metadata;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
-use std::cell::Cell;
+use format::superblock::Reshape;
+use std::cell::{Cell, OnceCell};
 use std::rc::{Rc, Weak};
 
 /// A running array: its core, data path and metadata, and the state of its background work.
@@ -23,6 +24,14 @@ pub(crate) struct Control<M: Member, C: Clock> {
     pub(crate) sweeps: Sweeps,
     pub(crate) read_repair: ReadRepair,
     pub(crate) origin: AssemblyReport,
+    /// In the middle of a reshape: the array of the other shape, for what this one does not read.
+    pub(crate) other_side: OnceCell<OtherSide<M, C>>,
+}
+
+/// The same members in another shape.
+pub(crate) struct OtherSide<M: Member, C: Clock> {
+    pub(crate) control: Rc<Control<M, C>>,
+    pub(crate) reshape: Reshape,
 }
 
 /// How the array came to be assembled.
@@ -59,7 +68,16 @@ impl<M: Member, C: Clock> Control<M, C> {
         origin: AssemblyReport,
     ) -> Rc<Self> {
         let (sweeps, read_repair) = (Sweeps::default(), ReadRepair::default());
-        let array = Rc::new(Self { core, metadata, data, verify: Cell::new(verify), sweeps, read_repair, origin });
+        let array = Rc::new(Self {
+            core,
+            metadata,
+            data,
+            verify: Cell::new(verify),
+            sweeps,
+            read_repair,
+            origin,
+            other_side: OnceCell::new(),
+        });
         let listener: Rc<dyn Listener> = array.clone();
         array
             .core

@@ -4,10 +4,11 @@
 //! It only reads. Facts: the superblocks, and the counters of the running array.
 
 pub use crate::control::checksums::ChecksumStatus;
+use crate::control::examined::ReshapeExamined;
 use crate::control::forced::Forced;
 pub use crate::control::names::{level_name, uuid_text};
 use crate::control::offer::LeftOut;
-use crate::control::state::Control;
+use crate::control::state::{Control, OtherSide};
 use crate::control::sweep::state::SweepStatus;
 pub use crate::data::cache::CacheStatus;
 use crate::device::{Device, DeviceState};
@@ -81,8 +82,10 @@ pub struct Status {
     pub left_out: Vec<LeftOut>,
     /// Stale members that `--force` took since the array was started.
     pub forced: Vec<Forced>,
-    /// What `--force` accepted when the array was started: what may be lost or wrong.
+    /// What may be lost or wrong: what `--force` accepted, a log that was replayed, a reshape under way.
     pub warnings: Vec<String>,
+    /// The reshape in whose middle the array is read.
+    pub reshape: Option<ReshapeExamined>,
 }
 
 /// A member of a running array.
@@ -121,6 +124,35 @@ pub struct MemberStatus {
     pub disk_error: bool,
     /// Bytes that the member has no room for: they are in memory alone until it has.
     pub owed_bytes: u64,
+}
+
+impl Status {
+    /// Adds what only the other side of a reshape shows: its members, and what it warns of.
+    fn with_other_side<M: Member, C: Clock>(mut self, other: Option<&OtherSide<M, C>>) -> Self {
+        let Some(OtherSide { control, reshape }) = other else { return self };
+        let there = control.status();
+        for member in there.members {
+            match self.members.iter_mut().find(|here| here.name == member.name) {
+                Some(here) => {
+                    here.reads += member.reads;
+                    here.read_bytes += member.read_bytes;
+                    here.errors += member.errors;
+                }
+                None => self.members.push(member),
+            }
+        }
+        self.left_out.retain(|left_out| self.members.iter().all(|member| member.name != left_out.name));
+        self.warnings.extend(there.warnings);
+        self.warnings.dedup();
+        let reshape = ReshapeExamined::of(reshape);
+        let (side, at) = (if reshape.backwards { "from" } else { "up to" }, reshape.position_bytes);
+        self.warnings.push(format!(
+            "the array is in the middle of a reshape, which has come {side} byte {at}: it is read in both shapes, and \
+             cannot be written"
+        ));
+        self.reshape = Some(reshape);
+        self
+    }
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
@@ -177,7 +209,9 @@ impl<M: Member, C: Clock> Control<M, C> {
             left_out: self.origin.left_out.clone(),
             forced: self.origin.forced.clone(),
             warnings: self.origin.warnings.clone(),
+            reshape: None,
         }
+        .with_other_side(self.other_side.get())
     }
 
     /// [`crate::Array::logical_block_bytes`].

@@ -1,7 +1,10 @@
-//! Changes of what superblocks say about a stopped array: its uuid, its name, and whether members have bad-block logs.
+//! Changes of what superblocks say about a stopped array: its uuid, its name, whether members have bad-block logs, and
+//! its logical block.
 //!
 //! Data, events and roles stay as they are. The caller has locked the members, and knows that they belong together.
-//! Facts: mdadm(8), `--update`; mdadm's `super1.c` (`update_super1`): a bitmap on the members has the uuid, too.
+//! Facts: mdadm(8), `--update`; mdadm's `super1.c` (`update_super1`): a bitmap on the members has the uuid, too. Linux
+//! before 6.19 refuses a superblock with a logical block, as that field was padding; it takes the largest block of the
+//! members (`md.c`: `super_1_load`, `mddev_stack_rdev_limits`).
 
 use crate::base::buffer::Pool;
 use crate::control::inspect::{find_superblock, read_bad_blocks};
@@ -21,6 +24,8 @@ pub struct Change {
     pub set_name: Option<SetName>,
     /// Remove the bad-block logs, which must be empty.
     pub no_bad_block_log: bool,
+    /// Remove the record of the logical block; [`check_blocks_without_record`] says whether that is harmless.
+    pub clear_logical_block: bool,
 }
 
 /// What will be written to a member.
@@ -60,12 +65,38 @@ pub async fn plan<M: Member>(name: &str, member: &M, pool: &Pool, change: &Chang
     after.set_uuid = change.set_uuid.unwrap_or(before.set_uuid);
     after.set_name = change.set_name.unwrap_or(before.set_name);
     after.bad_blocks = before.bad_blocks.filter(|_| !change.no_bad_block_log);
+    if change.clear_logical_block {
+        after.logical_block_bytes = 0;
+    }
     let bitmap = match after.bitmap_at().filter(|_| change.set_uuid.is_some()) {
         Some(at) => Some((at, with_uuid(name, member, pool, at, &after).await?)),
         None => None,
     };
     Ok(Update { before, after, bitmap })
 }
+
+/// Checks that the array's blocks stay as they are where its superblocks do not record them any more. Of each member
+/// the name and the bytes in a block of its device are given.
+///
+/// # Errors
+/// When the devices' blocks make others than those that a superblock records.
+pub fn check_blocks_without_record<'a>(
+    members: impl Iterator<Item = (&'a str, u32, &'a Update)> + Clone,
+) -> Result<(), Refusal> {
+    let largest = members.clone().map(|(_, block_bytes, _)| block_bytes).max().unwrap_or(0);
+    for (name, _, Update { before, .. }) in members {
+        let recorded = before.logical_block_bytes;
+        if recorded != 0 && recorded != largest {
+            let reason =
+                format!("the array's blocks have {recorded} bytes; without the record they would have {largest}");
+            return Err(Refusal::new(reason).of(name).field("superblock.logical_block_size").advice(SAME_BLOCKS));
+        }
+    }
+    Ok(())
+}
+
+/// What to do where the members' blocks are not the array's.
+const SAME_BLOCKS: &str = "use a kernel from 6.19 on, or give the members on devices whose blocks are the array's";
 
 /// The superblock of the bitmap at `at`, with the array's new uuid.
 async fn with_uuid<M: Member>(

@@ -21,6 +21,7 @@ pub(crate) mod rebuild;
 pub(crate) mod reconstruct;
 pub(crate) mod request;
 pub(crate) mod runs;
+pub(crate) mod stitched;
 pub(crate) mod stripe;
 pub(crate) mod stripe_size;
 pub(crate) mod zeros;

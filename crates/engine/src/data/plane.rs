@@ -7,11 +7,12 @@ use crate::core::authority::Authority;
 use crate::data::cache::StripeCache;
 use crate::data::coalesce::coalescer::Coalescer;
 use crate::data::read_ahead::stretches::ReadAhead;
+use crate::data::stitched::Elsewhere;
 use crate::data::stripe_size::StripeSize;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 /// The state of the data path of one array.
@@ -27,6 +28,8 @@ pub(crate) struct DataPlane<M: Member, C: Clock, A: Authority<M>> {
     pub(crate) read_ahead: ReadAhead,
     /// Writes that wait to be coalesced into full stripes.
     pub(crate) coalescer: Coalescer,
+    /// Bytes that are in another shape: in the middle of a reshape.
+    pub(crate) elsewhere: OnceCell<Elsewhere<M, C, A>>,
 }
 
 /// The data path's memory, and the unit in which it moves stripes.
@@ -47,6 +50,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             read_ahead: ReadAhead::new(geometry, options.read_ahead_bytes),
             stripe_size: Cell::new(options.stripe_size),
             cache: RefCell::new(StripeCache::new(options.cache_bytes)),
+            elsewhere: OnceCell::new(),
             core,
             authority,
         }

@@ -162,6 +162,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if into.is_empty() {
             return Ok(into);
         }
+        if let Some(elsewhere) = self.elsewhere.get() {
+            return Box::pin(self.read_stitched(elsewhere, at, into)).await;
+        }
         if !self.is_memory_of_members(&into) && !mutant!("memory-of-any-alignment") {
             return Box::pin(self.read_elsewhere(at, into)).await;
         }

@@ -88,6 +88,11 @@ impl BadBlocks {
         fits
     }
 
+    /// Shuts `range` in memory alone, of an array that is only read. No log is written, so none needs room.
+    pub(crate) fn shut(&self, range: &Range<u64>) {
+        self.ranges.borrow_mut().add(self.on_member(range));
+    }
+
     /// Removes `range` after a write of it; true when any of it was bad and is good now. (It stays bad if
     /// the removal splits a range in two and the log is full.)
     pub(crate) fn written(&self, range: &Range<u64>) -> bool {

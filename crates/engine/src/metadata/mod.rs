@@ -6,9 +6,11 @@
 //! * [`transaction`]: how a change begins. [`superblocks`]: the rounds that write it, and members that
 //!   leave.
 //! * [`authority`]: what the data path asks for. [`bitmap`]: the write-intent bitmap.
+//! * [`partial_parity`]: replays the logs that md left, before the array runs.
 
 mod authority;
 pub(crate) mod bitmap;
+pub(crate) mod partial_parity;
 pub(crate) mod record;
 mod state;
 pub(crate) mod superblocks;

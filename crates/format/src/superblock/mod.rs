@@ -18,12 +18,14 @@ mod checksum;
 mod create;
 mod grow;
 mod places;
+mod reshape;
 mod types;
 mod v0;
 mod v1;
 
 pub use create::Blueprint;
 pub use places::{PLACE_BYTES, Version, places};
+pub use reshape::Side;
 pub use types::{
     BadBlockPlace, BitmapPlace, DeviceFlags, DeviceRole, Features, PplPlace, Reshape, Resync, SetName, Timestamp,
 };

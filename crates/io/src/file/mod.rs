@@ -17,7 +17,7 @@ mod status;
 
 use crate::descriptor::Descriptor;
 use crate::transfer;
-use engine::{Block, Buffer, Growing, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation};
+use engine::{Block, Buffer, Growing, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, Pool};
 use format::units::MemberByte;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use std::fmt;
@@ -212,6 +212,11 @@ impl OpenFile {
         Ok(Self { path: path.to_owned(), fd, aliases, probed, is_block_device })
     }
 
+    /// What it supports and prefers.
+    pub fn limits(&self) -> &Limits {
+        &self.probed.limits
+    }
+
     /// Binds the member to the current thread's executor.
     ///
     /// # Panics
@@ -257,6 +262,11 @@ impl FileMember {
     /// Whether transfers bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.is_direct
+    }
+
+    /// The pool of its executor.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.descriptor.core().pool
     }
 
     /// The error of a failed operation. A truncated transfer, or a device without space, may mean that the member
@@ -532,7 +542,7 @@ impl Member for FileMember {
 }
 
 /// The kind of a system error, by the reaction that it calls for.
-fn kind_of(operation: Operation, error: &io::Error) -> MemberErrorKind {
+pub(crate) fn kind_of(operation: Operation, error: &io::Error) -> MemberErrorKind {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return MemberErrorKind::Short;
     }

@@ -95,7 +95,7 @@ pub(super) unsafe fn bytes_asked(call: Call) -> usize {
         Call::Receive { bytes, .. } | Call::Send { bytes, .. } => bytes as usize,
         Call::SendMessage { header, .. } => {
             // SAFETY: the caller's header and vectors, which are valid.
-            let vectors = unsafe { std::slice::from_raw_parts((*header).msg_iov, (*header).msg_iovlen) };
+            let vectors = unsafe { std::slice::from_raw_parts((*header).msg_iov, (*header).msg_iovlen as _) };
             vectors.iter().map(|vector| vector.iov_len).sum()
         }
         _ => 0,

@@ -9,7 +9,7 @@
 //! - The executor's thread waits in epoll alone. So a file system that hangs blocks threads of the pool, and a member's
 //!   timeout still ends its requests. (Not where no thread can be made.) The process ends only after the file system
 //!   has answered: the kernel does not end a thread inside such a call.
-//! - At most [`LANE_MAX`] threads wait for one file, so that a file that hangs leaves threads to the others.
+//! - A file that hangs leaves threads to the others: each has a share of the pool's.
 //! - A cancelled operation completes like any other, at the next [`Threads::enter`] at the earliest. One that a thread
 //!   or the kernel has begun runs to its end.
 //!
@@ -19,6 +19,8 @@ mod asynchronous;
 mod call;
 mod pool;
 mod readiness;
+#[cfg(test)]
+mod tests;
 
 use crate::driver::{Completion, Target, Wait};
 use crate::operation::Call;
@@ -31,9 +33,6 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
-
-/// Threads that may wait for one file.
-const LANE_MAX: usize = 16;
 
 /// Rounds of a busy executor between two looks at its sockets.
 const ROUNDS_BETWEEN_LOOKS: u32 = 8;
@@ -107,7 +106,9 @@ impl Threads {
             running: 0,
             waiting: VecDeque::new(),
         };
-        parts.lanes.insert(lane) as u32
+        let key = parts.lanes.insert(lane);
+        parts.pool.allow_for(parts.lanes.len());
+        key as u32
     }
 
     pub(crate) fn release(&self, target: Target) {
@@ -200,8 +201,9 @@ impl Parts {
 
     /// Has a thread do it, unless too many wait for its file.
     fn block_on(&mut self, job: Job) {
+        let share = self.pool.share(self.lanes.len());
         match job.lane.map(|lane| &mut self.lanes[lane as usize]) {
-            Some(lane) if lane.running >= LANE_MAX => lane.waiting.push_back(job),
+            Some(lane) if lane.running >= share => lane.waiting.push_back(job),
             Some(lane) => {
                 lane.running += 1;
                 self.blocking.push(job);

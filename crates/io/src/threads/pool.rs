@@ -6,6 +6,8 @@
 //! - A batch of jobs costs the executor's thread at most one wake-up: a woken thread wakes the next ones. Results cost a
 //!   thread one wake-up if the executor waits, and none otherwise.
 //! - A job whose call hangs occupies its thread. The pool never waits for such a thread.
+//! - Each file has a share of the threads, so files that hang leave theirs to every other. Where the system refuses
+//!   further threads, the shares are smaller.
 //!
 //! Where no thread can be made (`RLIMIT_NPROC`), jobs run on the executor's thread. Sources: pthread_sigmask(3),
 //! eventfd(2).
@@ -19,8 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Largest number of threads of an executor.
-const THREADS_MAX: usize = 64;
+/// Threads that may wait for one file, and those for work on no file.
+const SHARE: usize = 16;
 
 /// Bytes of a thread's stack: system calls need next to none.
 const STACK_BYTES: usize = 128 << 10;
@@ -92,7 +94,19 @@ impl Pool {
             is_awaited: AtomicBool::new(false),
             event,
         });
-        Ok(Self { shared, threads: Vec::new(), threads_max: THREADS_MAX, was_refused: false })
+        Ok(Self { shared, threads: Vec::new(), threads_max: SHARE, was_refused: false })
+    }
+
+    /// Allows for the shares of so many files.
+    pub(super) fn allow_for(&mut self, files: usize) {
+        if !self.was_refused {
+            self.threads_max = self.threads_max.max(SHARE * (files + 1));
+        }
+    }
+
+    /// The share of each of so many files.
+    pub(super) fn share(&self, files: usize) -> usize {
+        if self.was_refused { (self.threads_max / files.max(1)).clamp(1, SHARE) } else { SHARE }
     }
 
     /// Becomes readable, or is written once more, when a result arrives while the executor waits.

@@ -89,7 +89,7 @@ pub(crate) fn group_text(places: &[(char, u64)]) -> String {
     format!(
         "vg1 {{\nid = \"x\"\nseqno = 1\nstatus = [\"READ\"]\nextent_size = 2048\n\
          physical_volumes {{ {physical} }}\n\
-         logical_volumes {{ files {{ status = [\"VISIBLE\"]\nsegment_count = {}\n{segments} }} }} }}\n",
+         logical_volumes {{ files {{ status = [\"READ\", \"WRITE\", \"VISIBLE\"]\nsegment_count = {}\n{segments} }} }} }}\n",
         places.len()
     )
 }

@@ -1,6 +1,7 @@
 //! Runs the command in a temporary directory, in the foreground or as a server in the background.
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
+pub(crate) mod containers;
 pub(crate) mod disks;
 pub(crate) mod nbd;
 

@@ -95,20 +95,52 @@ fn a_power_cut_while_a_forced_array_writes_its_superblocks_loses_nothing() {
     }
 }
 
+#[test]
+fn parity_that_a_lockless_bitmap_does_not_call_clean_is_not_trusted() {
+    let world = World::new(6);
+    let course = async {
+        let member = |index| SimMember::new(format!("m{index}"), &world, vec![0; MEMBER_BYTES], Rc::default());
+        let members: Vec<_> = (0..3).map(member).collect();
+        let bytes = make(Level::Raid5, BitmapChoice::Chunk(4096), &members, &world).await;
+        let open = async |members: &[SimMember], force| {
+            let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
+            let members = members.iter().map(candidate).collect();
+            let options = AssembleOptions { force, read_only: true, ..AssembleOptions::default() };
+            Array::assemble(members, options, Pool::new(1 << 20), world.clock()).await
+        };
+        // 16 chunks of 4 KiB; one of them has a state other than clean, or none has.
+        for (state, is_trusted) in [(1, true), (0, false), (2, false), (3, false), (4, false), (5, false), (255, false)]
+        {
+            for member in &members {
+                let at = superblock_of(member).bitmap_at().expect("it has one").0;
+                member.plant(at + 4, &[6]);
+                member.plant(at + 1024, &[1; 16]);
+            }
+            let at = superblock_of(&members[0]).bitmap_at().expect("it has one").0;
+            members[0].plant(at + 1024 + 5, &[state]);
+            assert_eq!(read_all(&open(&members, false).await.expect("whole")).await, bytes);
+            match open(&members[..2], false).await {
+                Ok(array) => assert!(is_trusted && read_all(&array).await == bytes, "{state}"),
+                Err(refusal) => assert!(!is_trusted && refusal.reason.contains("lockless"), "{state}: {refusal}"),
+            }
+            assert_eq!(read_all(&open(&members[..2], true).await.expect("by force")).await, bytes);
+        }
+    };
+    world.run(course, || false).expect("the power does not go");
+}
+
+fn superblock_of(member: &SimMember) -> format::superblock::Superblock {
+    let image = member.contents();
+    format::superblock::decode(Version::V1_2, format::units::MemberByte(4096), &image[4096..8192], image.len() as u64)
+        .expect("it is right")
+        .expect("it is there")
+}
+
 /// Adds ten events and corrects the checksum. Roles stay as they are, as on members whose old images were restored.
 fn forge_events(member: &SimMember) {
-    let image = member.contents();
-    let at = 4096;
-    let mut superblock = format::superblock::decode(
-        Version::V1_2,
-        format::units::MemberByte(at),
-        &image[4096..8192],
-        image.len() as u64,
-    )
-    .expect("it is right")
-    .expect("it is there");
+    let mut superblock = superblock_of(member);
     superblock.events += 10;
-    member.plant(at, &superblock.encode());
+    member.plant(4096, &superblock.encode());
 }
 
 /// Checks what a power cut leaves.

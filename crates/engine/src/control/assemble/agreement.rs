@@ -4,6 +4,7 @@
 //! Pure. Facts: `drivers/md/raid5.c` (`raid5_run`, for a dirty and degraded array).
 
 use crate::control::forced::{Rescue, slots_text};
+use crate::control::logs::PartialParity;
 use crate::control::offer::AssembleOptions;
 use crate::control::{forced, logs};
 use crate::core::personality::personality;
@@ -25,10 +26,29 @@ pub(super) struct Warnings {
 }
 
 impl Warnings {
-    pub(super) fn of(geometry: &Geometry, rescue: &Rescue, missing: &dyn Fn(Slot) -> bool) -> Self {
+    pub(super) fn of(
+        geometry: &Geometry,
+        rescue: &Rescue,
+        missing: &dyn Fn(Slot) -> bool,
+        options: &AssembleOptions,
+    ) -> Self {
+        let is_short = options.partial && !geometry.survives(missing);
         let missing: Vec<Slot> = (0..geometry.slots()).map(Slot).filter(|&slot| missing(slot)).collect();
         let taken = (!rescue.taken.is_empty()).then(|| forced::warning(&rescue.forced, geometry.level(), &missing));
-        Self { texts: taken.into_iter().collect(), missing }
+        let partial = is_short.then(|| partial_warning(geometry, &missing));
+        Self { texts: taken.into_iter().chain(partial).collect(), missing }
+    }
+}
+
+/// The warning about an array with fewer members than it needs.
+fn partial_warning(geometry: &Geometry, missing: &[Slot]) -> String {
+    let slots = slots_text(missing);
+    match geometry.level().redundancy() {
+        Redundancy::None => format!(
+            "what {slots} held cannot be read; the missing members are taken to be as long as the others, and if they \
+             were not, what is read may be out of its place"
+        ),
+        Redundancy::Copies | Redundancy::Parity => format!("what only {slots} held cannot be read"),
     }
 }
 
@@ -38,6 +58,7 @@ pub(super) fn agreement(
     geometry: &Geometry,
     freshest: &Superblock,
     rescue: &Rescue,
+    log: &PartialParity,
     warnings: &mut Warnings,
     options: &AssembleOptions,
 ) -> Result<(Resync, bool), Refusal> {
@@ -47,15 +68,25 @@ pub(super) fn agreement(
     // With a journal, superblocks say clean while the array is in use.
     let resync = if freshest.journal { Resync::From(Sectors(0)) } else { freshest.resync };
     let is_degraded = !warnings.missing.is_empty();
+    warnings.texts.extend(log.warnings(&warnings.missing, options.force));
     match geometry.level().redundancy() {
         _ if resync == Resync::Clean && rescue.taken.is_empty() => Ok((resync, true)),
+        Redundancy::Parity if log.agrees(&warnings.missing) => Ok((Resync::Clean, true)),
         Redundancy::None | Redundancy::Copies if rescue.taken.is_empty() => Ok((resync, false)),
         Redundancy::None => Ok((Resync::Clean, true)),
         Redundancy::Copies => Ok((Resync::From(Sectors(0)), false)),
         Redundancy::Parity if !is_degraded && rescue.taken.is_empty() => Ok((resync, false)),
         Redundancy::Parity if !is_degraded => Ok((Resync::From(Sectors(0)), false)),
-        Redundancy::Parity if freshest.ppl.is_some() && resync != Resync::Clean => Err(logs::needs_its_ppl()),
+        Redundancy::Parity if options.partial && !options.force => {
+            let slots = slots_text(&warnings.missing);
+            warnings.texts.push(format!(
+                "the array was not stopped cleanly, so nothing is reconstructed where parity may be wrong, and what \
+                 {slots} held cannot be read there"
+            ));
+            Ok((resync, false))
+        }
         Redundancy::Parity if options.force || mutant!("write-hole-taken") => {
+            log.check(freshest, options)?;
             if resync != Resync::Clean {
                 warnings.texts.push(format!(
                     "the array is dirty and degraded: where a write was under way when it stopped, what {} held may be \
@@ -65,12 +96,13 @@ pub(super) fn agreement(
             }
             Ok((Resync::Clean, true))
         }
-        Redundancy::Parity => Err(Refusal::new(
-            "the array is dirty and degraded: where a write was under way when it stopped, \
-             the missing member's data would be reconstructed wrong (the write hole)",
-        )
-        .field("superblock.resync_offset")
-        .advice("give a current member for each slot, or accept that with --force")),
+        Redundancy::Parity => log.check(freshest, options).and_then(|()| {
+            let reason = "the array is dirty and degraded: where a write was under way when it stopped, the missing \
+                          member's data would be reconstructed wrong (the write hole)";
+            Err(Refusal::new(reason).field("superblock.resync_offset").advice(
+                "give a current member for each slot, or accept that with --force; --partial reads what is certain",
+            ))
+        }),
     }
 }
 

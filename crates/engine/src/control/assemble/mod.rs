@@ -5,12 +5,14 @@
 //! the same age that disagree, members of another array, and duplicates. Members that were used apart are
 //! left out (`split.rs`).
 //!
-//! Nothing is written here. The first write of the running array marks the members.
+//! Nothing is written here but what a log of md's holds, to members that the caller gave for that
+//! ([`AssembleOptions::replay`]). The first write of the running array marks the members.
 //!
 //! Facts: `drivers/md/md.c` (`super_1_validate`, `analyze_sbs`), mdadm's `Assemble.c`.
 
 mod agreement;
 mod record;
+mod reshape;
 mod seats;
 mod shape;
 mod start;

@@ -25,8 +25,12 @@ pub(super) fn geometry<M: Member>(
     options: &AssembleOptions,
 ) -> Result<Geometry, Refusal> {
     let data_bytes =
-        |device: &Option<Rc<Device<M>>>| device.as_ref().map_or(0, |device| device.superblock.borrow().data_bytes());
-    if !freshest.level.is_redundant() && slots.iter().any(Option::is_none) {
+        |device: &Option<Rc<Device<M>>>| device.as_ref().map(|device| device.superblock.borrow().data_bytes());
+    let mut sizes: Vec<Option<u64>> = slots.iter().map(data_bytes).collect();
+    let is_short = !freshest.level.is_redundant() && slots.iter().any(Option::is_none);
+    if is_short && options.partial {
+        fill_sizes(&mut sizes)?;
+    } else if is_short {
         let missing: Vec<Slot> =
             (0..freshest.raid_disks).map(Slot).filter(|slot| slots[slot.index()].is_none()).collect();
         let is = if missing.len() == 1 { "is" } else { "are" };
@@ -34,7 +38,7 @@ pub(super) fn geometry<M: Member>(
         reason.push_str(&left_out_text(left_out));
         return Err(Refusal::new(reason).advice(advice_for_too_few("give all members", &[], rescue)));
     }
-    let mut shape = freshest.shape(&slots.iter().map(data_bytes).collect::<Vec<_>>());
+    let mut shape = freshest.shape(&sizes.into_iter().map(Option::unwrap_or_default).collect::<Vec<_>>());
     if let (Level::Raid0, 0, Some(layout)) = (shape.level, shape.layout, options.raid0_layout) {
         shape.layout = layout;
     }
@@ -50,6 +54,20 @@ pub(super) fn geometry<M: Member>(
         Some(reason) => Err(Refusal::new(reason).of(first).field("superblock.raid_disks")),
         None => Ok(geometry),
     }
+}
+
+/// Gives missing members the size of the others, on which it depends where data lies at levels without redundancy. No
+/// superblock tells the size of another member.
+fn fill_sizes(sizes: &mut [Option<u64>]) -> Result<(), Refusal> {
+    let mut known = sizes.iter().flatten();
+    let first = known.next().copied();
+    if known.any(|size| Some(*size) != first) {
+        return Err(Refusal::new("the members are not equally long, and where data lies depends on the missing ones")
+            .field("superblock.data_size")
+            .advice("give all members"));
+    }
+    sizes.iter_mut().for_each(|size| *size = size.or(first));
+    Ok(())
 }
 
 pub(super) fn check_fit<M: Member>(geometry: &Geometry, slots: &[Option<Rc<Device<M>>>]) -> Result<(), Refusal> {
@@ -85,11 +103,12 @@ pub(super) fn too_few(
 }
 
 fn advice_for_too_few(first: &str, spares: &[&str], rescue: &Rescue) -> String {
-    match forced::offer(&rescue.forced) {
+    let advice = match forced::offer(&rescue.forced) {
         Some(offer) => format!("{first}; {offer}"),
         None if !spares.is_empty() => format!("{first}; if the spares were members before: {}", lost_roles::ADVICE),
         None => first.to_owned(),
-    }
+    };
+    format!("{advice}; `mdspace read --partial` reads what the given ones hold")
 }
 
 /// Slots without a current member, and the candidates that were left out.

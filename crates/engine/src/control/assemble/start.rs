@@ -1,6 +1,7 @@
 //! The order of an assembly, from the candidates to the running array.
 //!
-//! Each decision is a function of another file; this one reads the members in turn and builds the parts.
+//! Each decision is a function of another file; this one reads the members in turn and builds the parts. A log of md's is
+//! replayed before parity is trusted.
 
 use crate::base::buffer::Pool;
 use crate::base::versioned::Growing;
@@ -11,6 +12,7 @@ use crate::control::assemble::shape::{cache_bytes, check_block_bytes, check_fit,
 use crate::control::assemble::supported::{check_supported, journal_of};
 use crate::control::election::{Offered, adopt_size, elect, rescue};
 use crate::control::inspect::find_superblock;
+use crate::control::logs::{self, PartialParity};
 use crate::control::offer::{AssembleOptions, Offer};
 use crate::control::state::{AssemblyReport, Control};
 use crate::core::metadata_lock::Guarded;
@@ -21,15 +23,19 @@ use crate::device::{Device, DeviceState};
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::intent::IntentBitmap;
 use crate::metadata::bitmap::load::{LoadContext, load, load_file};
+use crate::metadata::bitmap::lockless;
 use crate::metadata::record::Record;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Candidate, Member};
 use format::geometry::Geometry;
 use format::superblock::Resync;
-use format::units::Slot;
+use format::units::{Sectors, Slot};
 use std::ops::Range;
 use std::rc::Rc;
+
+/// Why parity is doubted although the superblock calls the array clean.
+const UNBUILT: &str = "its lockless bitmap has parts that are not clean, where parity may not have been built yet";
 
 impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::assemble`].
@@ -49,12 +55,26 @@ impl<M: Member, C: Clock> Control<M, C> {
         pool: Pool,
         clock: C,
     ) -> Result<Rc<Self>, Refusal> {
+        if options.partial && !options.read_only {
+            return Err(Refusal::new("an array with fewer members than it needs is only read"));
+        }
         let Offer { members, bitmap } = offer;
         let mut offered = find_all(members, &pool).await?;
         adopt_size(&mut offered);
+        Self::assemble_found(offered, bitmap, options, pool, clock).await
+    }
+
+    /// Assembles members whose superblocks are known.
+    pub(super) async fn assemble_found(
+        offered: Vec<Offered<M>>,
+        bitmap: Option<Candidate<M>>,
+        options: AssembleOptions,
+        pool: Pool,
+        clock: C,
+    ) -> Result<Rc<Self>, Refusal> {
         let mut election = elect(&offered)?;
         let context = DeviceContext::new(pool.clone());
-        let freshest = offered[election.freshest].found.superblock.clone();
+        let mut freshest = offered[election.freshest].found.superblock.clone();
         let freshest_name = offered[election.freshest].name.clone();
         check_supported(&freshest_name, &freshest, journal_of(&offered), &options)?;
         let rescue = rescue(&offered, &mut election, &freshest, options.force);
@@ -65,12 +85,21 @@ impl<M: Member, C: Clock> Control<M, C> {
         let missing = |slot: Slot| {
             !slots[slot.index()].as_ref().is_some_and(|d: &Rc<Device<M>>| d.state.get() == DeviceState::InSync)
         };
-        if !geometry.survives(&missing) {
+        if !geometry.survives(&missing) && !options.partial {
             let spares: Vec<&str> = spares.iter().map(|spare| &*spare.name).collect();
             return Err(too_few(&geometry, &missing, &left_out, &spares, &rescue));
         }
-        let mut warnings = Warnings::of(&geometry, &rescue, &missing);
-        let (resync, agreed) = agreement(&geometry, &freshest, &rescue, &mut warnings, &options)
+        let is_built = !options.read_only || lockless::all_clean(&freshest, &slots, &pool).await;
+        if !is_built {
+            freshest.resync = Resync::From(Sectors(0));
+        }
+        let mut warnings = Warnings::of(&geometry, &rescue, &missing, &options);
+        let log = match rescue.taken.is_empty() {
+            true => logs::replay(&geometry, &freshest, &slots, &options, &pool).await,
+            false => PartialParity::Untouched, // the log of a stale member is stale, too
+        };
+        let (resync, agreed) = agreement(&geometry, &freshest, &rescue, &log, &mut warnings, &options)
+            .map_err(|refusal| if is_built { refusal } else { refusal.because(UNBUILT) })
             .map_err(|refusal| refusal.because(&missing_text(&geometry, &missing, &left_out)))?;
         let circumstances = LoadContext {
             freshest: &freshest,
@@ -186,7 +215,7 @@ struct Assembled<M: Member> {
 }
 
 /// Finds the superblock of each candidate.
-async fn find_all<M: Member>(members: Vec<Candidate<M>>, pool: &Pool) -> Result<Vec<Offered<M>>, Refusal> {
+pub(super) async fn find_all<M: Member>(members: Vec<Candidate<M>>, pool: &Pool) -> Result<Vec<Offered<M>>, Refusal> {
     let mut offered = Vec::with_capacity(members.len());
     for Candidate { name, member } in members {
         let found = find_superblock(&name, &member, pool).await?;

@@ -26,7 +26,11 @@ pub(super) fn check_supported(
         return refuse("superblock.feature_map", "a bitmap at a level without redundancy", "md refuses it as well");
     }
     if superblock.reshape.is_some() {
-        return refuse("superblock.reshape_position", "a reshape is under way", "let md finish it first");
+        return refuse(
+            "superblock.reshape_position",
+            "a reshape is under way",
+            "read it with `mdspace read` or `mdspace serve --read-only`; to write, let md finish the reshape first",
+        );
     }
     if superblock.journal {
         logs::check_journal(name, journal, options)?;
@@ -38,10 +42,11 @@ pub(super) fn check_supported(
             "stop it on all nodes and make it local: mdadm --grow --bitmap=none; or serve it --read-only",
         );
     }
-    if superblock.other_byte_order && !options.read_only {
+    // Its uuid is in that order, too, and an old one's bits.
+    if superblock.other_byte_order && superblock.bitmap.is_some() && !options.read_only {
         return refuse(
             "superblock.md_magic",
-            "the other byte order: a big-endian machine made the array",
+            "the other byte order, with a bitmap: a big-endian machine made the array",
             "serve it --read-only, or let mdadm change it: mdadm --assemble --update=byteorder",
         );
     }

@@ -64,7 +64,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 impl<M: Member, C: Clock> Control<M, C> {
     /// Numbers of the windows to read, in order, each once.
     fn windows_to_look_at(&self, holes: &[(String, Range<u64>)]) -> Vec<u64> {
-        if !self.core.is_redundant() {
+        if !self.core.is_redundant() || self.other_side.get().is_some() {
             return Vec::new();
         }
         let count = self.core.geometry().sync_bytes().div_ceil(WINDOW_BYTES);

@@ -239,6 +239,10 @@ impl<M: Member, C: Clock> Control<M, C> {
             let advice = "`mdspace status` shows the members; stop the array, and look at each with `mdspace examine`";
             return Err(Refusal::new(error.reason).advice(advice));
         }
+        if self.other_side.get().is_some() {
+            let reason = "a reshape is under way: a scrub would compare parts of two shapes";
+            return Err(Refusal::new(reason).field("superblock.reshape_position"));
+        }
         if !self.core.is_redundant() {
             let reason = "the level has neither parity nor copies: there is nothing to compare";
             return Err(Refusal::new(reason).field("level"));

@@ -18,6 +18,7 @@ pub(crate) mod change;
 pub(crate) mod clearing;
 pub(crate) mod intent;
 pub(crate) mod load;
+pub(crate) mod lockless;
 pub(crate) mod named;
 mod policy;
 mod rounds;

@@ -15,6 +15,7 @@ use format::superblock::Superblock;
 use std::ops::Range;
 
 /// Byte ranges of what a bitmap covers.
+#[derive(Debug, Clone)]
 pub(crate) struct Named(Vec<Range<u64>>);
 
 impl Named {
@@ -27,9 +28,25 @@ impl Named {
     ) -> Self {
         match read_bitmap(name, member, superblock, pool).await {
             Ok(None) => Self(Vec::new()),
-            Ok(Some((header, image))) if is_current(&header, superblock) => Self::of(&header, &image[SUPER_BYTES..]),
-            Ok(Some(_)) | Err(_) => Self(std::iter::once(0..u64::MAX).collect()),
+            Ok(Some((header, image))) => {
+                Self::current(&header, &image[SUPER_BYTES..], superblock).unwrap_or_else(Self::everything)
+            }
+            Err(_) => Self::everything(),
         }
+    }
+
+    fn everything() -> Self {
+        Self(std::iter::once(0..u64::MAX).collect())
+    }
+
+    /// All that a bitmap names beside this superblock; `None` if everything counts as named.
+    pub(crate) fn current(header: &BitmapSuper, map: &[u8], superblock: &Superblock) -> Option<Self> {
+        is_current(header, superblock).then(|| Self::of(header, map))
+    }
+
+    /// The named ranges, ascending.
+    pub(crate) fn ranges(&self) -> &[Range<u64>] {
+        &self.0
     }
 
     fn of(header: &BitmapSuper, map: &[u8]) -> Self {

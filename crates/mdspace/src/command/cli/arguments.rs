@@ -8,7 +8,7 @@ use crate::command::clients::arguments::{
     TraceArguments, WaitArguments,
 };
 use crate::command::measure::arguments::{BenchArguments, LabArguments};
-use crate::command::opening::arguments::{AssembleArguments, MapArguments, MemberArguments};
+use crate::command::opening::arguments::{AssembleArguments, MapArguments, MemberArguments, Overlay};
 use crate::command::opening::members::ArrayUuid;
 use crate::command::server::arguments::ServeArguments;
 use crate::command::server::nbd_address::parse_loopback;
@@ -141,6 +141,8 @@ pub(crate) enum Command {
     Stop(StopArguments),
     /// Change the uuid or name of an array that is not served, or remove its bad-block logs
     Update(UpdateArguments),
+    /// Print, discard or commit what commands with --overlay wrote
+    Overlay(OverlayArguments),
     /// Remove md superblocks from members that are not in use
     Wipe(WipeArguments),
     /// Measure this machine: the engine beside the same members without RAID
@@ -238,6 +240,9 @@ pub(crate) struct CreateArguments {
     /// Overwrite members that belong to another array, or hold a file system or other data
     #[arg(long)]
     pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) overlay: Overlay,
 
     /// The members in the order of their slots; the word `missing` leaves a slot empty
     #[arg(value_name = "MEMBER", required_unless_present = "geometry")]
@@ -337,6 +342,9 @@ pub(crate) struct ExamineArguments {
     #[command(flatten)]
     pub(crate) maps: MapArguments,
 
+    #[command(flatten)]
+    pub(crate) overlay: Overlay,
+
     /// Print only ARRAY lines for mdadm.conf
     #[arg(long, conflicts_with = "json")]
     pub(crate) scan: bool,
@@ -369,8 +377,8 @@ pub(crate) struct ReadArguments {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Read only what has this name inside of the array: a partition (its number), or a logical volume of LVM
-    /// (GROUP/VOLUME) of linear or striped segments
+    /// Read only what has this name inside of the array: a partition (its number), a logical volume of LVM
+    /// (GROUP/VOLUME), or an array. The members may be of several arrays then
     #[arg(long, value_name = "NAME")]
     pub(crate) inner: Option<String>,
 
@@ -383,6 +391,11 @@ pub(crate) struct ReadArguments {
     /// incomplete copy by it. With --salvage and --output
     #[arg(long, value_name = "MAPFILE", requires_all = ["salvage", "output"])]
     pub(crate) map_out: Option<PathBuf>,
+
+    /// Name the files that lost bytes hit: by debugfs in ext2 to ext4; otherwise print the command that does. With
+    /// --salvage and --output
+    #[arg(long, requires_all = ["salvage", "output"])]
+    pub(crate) name_files: bool,
 
     /// Overwrite FILE even if it holds data
     #[arg(long, requires = "output")]
@@ -453,6 +466,9 @@ pub(crate) struct GrowArguments {
     pub(crate) raid_devices: Option<u16>,
 
     #[command(flatten)]
+    pub(crate) overlay: Overlay,
+
+    #[command(flatten)]
     pub(crate) change: ChangeArguments,
 }
 
@@ -471,12 +487,13 @@ fn parse_component(text: &str) -> Result<NewSize, String> {
 
 /// `update`
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("changes").args(["uuid", "name", "homehost", "no_bad_block_log"]).required(true).multiple(true)))]
+#[command(group(ArgGroup::new("changes").args(["uuid", "name", "homehost", "no_bad_block_log", "clear_logical_block_size"]).required(true).multiple(true)))]
 #[command(after_help = "\
 Examples:
   mdspace update --name data a.img b.img c.img
   mdspace update --uuid random '/dev/sd[b-d]'      after copying an array's disks: the copy gets its own uuid
   mdspace update --homehost $(hostname) '*.img'
+  mdspace update --clear-logical-block-size '*.img' before an older kernel is to take the array
 
 Give all current members. Only superblocks, and the bitmap's with --uuid, are written. If the command is \
 interrupted, repeat it; with --uuid, with the same new UUID.")]
@@ -500,6 +517,13 @@ pub(crate) struct UpdateArguments {
     /// Remove the members' bad-block logs, if they are empty
     #[arg(long)]
     pub(crate) no_bad_block_log: bool,
+
+    /// Remove the record of the array's logical block, so that a kernel before 6.19 takes the array
+    #[arg(long)]
+    pub(crate) clear_logical_block_size: bool,
+
+    #[command(flatten)]
+    pub(crate) overlay: Overlay,
 
     /// Print JSON (docs/json.md)
     #[arg(long)]
@@ -551,9 +575,48 @@ pub(crate) struct WipeArguments {
     #[arg(long)]
     pub(crate) force: bool,
 
+    #[command(flatten)]
+    pub(crate) overlay: Overlay,
+
     /// Print JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `overlay`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace serve '*.img' --force --overlay try      what --force and fsck would do, with the members as they are
+  mdspace overlay show try                         which bytes and which fields of superblocks would change
+  mdspace overlay discard try
+  mdspace overlay commit try                       write the changes to the members, and remove the overlay
+
+A member that was changed since its overlay was made is refused. A commit that was interrupted is repeated: until it is
+complete, the members have no superblocks, so that they cannot be taken for an array.")]
+pub(crate) struct OverlayArguments {
+    /// What to do with it
+    #[arg(value_enum, value_name = "show|discard|commit", hide_possible_values = true)]
+    pub(crate) action: OverlayAction,
+
+    /// The directory that was given to --overlay
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What to do with an overlay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OverlayAction {
+    /// Print what it would change
+    Show,
+    /// Remove it
+    Discard,
+    /// Write its changes to the members, and remove it
+    Commit,
 }
 
 /// `generate`

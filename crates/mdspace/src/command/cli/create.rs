@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let slots = slots(arguments)?;
     let recipe = recipe(arguments)?;
-    let machine = Machine::start(kernel, Arena::Medium)?;
+    let machine = Machine::start(kernel, Arena::Medium)?.over(arguments.overlay.directory())?;
     let status =
         machine.run(create(&machine, recipe, &slots, &arguments.spare, arguments.size, bitmap_file(arguments)?))?;
     if arguments.bitmap.is_none() && status.bitmap.is_some() {

@@ -53,7 +53,7 @@ fn bitmap(member: &Examination) -> String {
         (None, _) => "none".to_owned(),
         (Some(at), None) => format!("at byte {at}, cannot be read"),
         (Some(at), Some(bitmap)) => {
-            let BitmapExamined { set, bits, chunk_bytes, events } = bitmap;
+            let BitmapExamined { set, bits, chunk_bytes, events, .. } = bitmap;
             format!("at byte {at}, {bits} bits (chunks), {set} dirty, {} chunk, events {events}", Size(*chunk_bytes))
         }
     }

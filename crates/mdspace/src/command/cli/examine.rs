@@ -9,11 +9,12 @@ use crate::command::opening::mdadm_conf::array_lines;
 use crate::command::opening::members::expand_with_directories;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json, tell};
+use crate::command::text::size::Size;
 use crate::command::text::wording::describe;
 use crate::machine::{Arena, Machine, Purpose};
 use crate::names::name_of;
 use crate::whole_disks::members_on;
-use engine::examined::Examination;
+use engine::examined::{Behind, Differs, Examination};
 use engine::inspect::find_superblock;
 use engine::status::Status;
 use engine::{Candidate, Refusal};
@@ -51,6 +52,8 @@ struct ArrayFound {
     write_refusal: Option<String>,
     /// Advice about the refusal.
     advice: Option<String>,
+    /// Members with fewer events than others: how many, and what may differ.
+    behind: Vec<Behind>,
     /// Whether writing is refused because metadata is damaged.
     #[serde(skip)]
     is_damaged: bool,
@@ -58,7 +61,8 @@ struct ArrayFound {
 
 /// Runs `mdspace examine`.
 pub(crate) fn run(arguments: &ExamineArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    let machine = Machine::start(kernel, Arena::Small)?.with_maps(arguments.maps.read()?);
+    let machine = Machine::start(kernel, Arena::Small)?;
+    let machine = machine.with_maps(arguments.maps.read()?).over(arguments.overlay.directory())?;
     let report = machine.run(examine(&machine, arguments))?;
     if arguments.scan {
         print(&array_lines(&report.members))?;
@@ -94,7 +98,7 @@ async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Repo
                 continue;
             }
         };
-        match look(machine, &candidate).await {
+        match look(machine, &candidate.name, &candidate.member).await {
             // Other files of a directory are not an error: the user did not name them.
             Err(refusal) if is_no_member(&refusal) && is_in_a_directory(&arguments.members.members, &path) => {}
             Err(refusal) => {
@@ -110,7 +114,9 @@ async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Repo
         }
     }
     for (uuid, candidates) in arrays {
-        report.arrays.push(try_array(machine, uuid, candidates).await);
+        let members: Vec<&Examination> = report.members.iter().filter(|member| member.array_uuid == uuid).collect();
+        let behind = Behind::among(&members);
+        report.arrays.push(ArrayFound { behind, ..try_array(machine, uuid, candidates).await });
     }
     Ok(report)
 }
@@ -123,6 +129,7 @@ async fn try_array(machine: &Machine, uuid: String, candidates: Vec<Candidate<An
         refusal: None,
         write_refusal: None,
         advice: None,
+        behind: Vec::new(),
         is_damaged: false,
         members: members.clone(),
     };
@@ -168,11 +175,25 @@ fn is_no_member(refusal: &Refusal) -> bool {
     refusal.field.as_deref() == Some("superblock.magic")
 }
 
-async fn look(machine: &Machine, candidate: &Candidate<AnyMember>) -> Result<Examination, Refusal> {
+/// The metadata of a member.
+pub(super) async fn look(machine: &Machine, name: &str, member: &AnyMember) -> Result<Examination, Refusal> {
     use engine::Member;
-    let Candidate { name, member } = candidate;
     let found = find_superblock(name, member, &machine.pool).await?;
     Ok(Examination::of(name, member.limits().bytes, &found).with_logs(member, &found, &machine.pool).await)
+}
+
+/// A line about a member with fewer events than others.
+fn behind(member: &Behind) -> String {
+    let differs = match &member.differs {
+        None => "no bitmap says what differs".to_owned(),
+        Some(Differs { by, bytes: 0, .. }) => format!("by the bitmap of {by} nothing differs"),
+        Some(Differs { by, bytes, ranges, ranges_omitted }) => {
+            let count = ranges.len() + ranges_omitted;
+            let first = ranges.first().map_or(0, |first| first.at);
+            format!("by the bitmap of {by} at most {} differ, in {count} ranges from byte {first} on", Size(*bytes))
+        }
+    };
+    format!("  behind: {}: by {}; {differs}\n", member.name, member.distance())
 }
 
 impl Report {
@@ -202,6 +223,7 @@ impl Report {
                     text += &format!("array {} cannot be started: {refusal}\n", array.uuid);
                 }
             }
+            text.extend(array.behind.iter().map(behind));
         }
         text
     }

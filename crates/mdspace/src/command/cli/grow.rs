@@ -26,9 +26,14 @@ pub(crate) fn run(arguments: &GrowArguments, kernel: Option<&'static Kernel>) ->
         (None, Some(NewSize::Max) | None) => GrowRequest::Size(None),
     };
     if arguments.members.is_empty() {
+        if arguments.overlay.directory().is_some() {
+            return Err(Failure::refused(
+                "--overlay: give the members, too; a served array has its overlay from `serve`",
+            ));
+        }
         return change(&arguments.change, "/v1/grow", &json!(request)).map(drop);
     }
-    let machine = Machine::start(kernel, Arena::Medium)?;
+    let machine = Machine::start(kernel, Arena::Medium)?.over(arguments.overlay.directory())?;
     let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid, name: None };
     machine.run(async {
         let assemble = AssembleArguments::of(&members, None);

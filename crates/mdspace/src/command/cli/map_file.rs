@@ -3,7 +3,7 @@
 //! A file that is no such map, or one of another copy, is refused and stays as it is. A new map replaces the old one as
 //! a whole, so that a crash leaves one of them.
 
-use crate::command::cli::target::is_same_file;
+use crate::command::cli::sink::is_same_file;
 use crate::command::text::failure::Failure;
 use crate::names::name_of;
 use disk::map::{RescueMap, Status};
@@ -67,7 +67,9 @@ impl MapFile {
 
     /// Gives all that has one status another.
     pub(super) fn change(&mut self, from: Status, to: Status) {
-        while let Some(range) = self.map.next(from, 0) {
+        let mut at = 0;
+        while let Some(range) = self.map.next(from, at) {
+            at = range.end;
             self.map.mark(range, to);
         }
     }

@@ -7,13 +7,15 @@
 
 use crate::command::cli::map_file::MapFile;
 use crate::command::cli::salvage::{Losses, PART_BYTES, SECTOR_BYTES};
-use crate::command::cli::target::{Target, refuse_member};
+use crate::command::cli::sink::{Sink, refuse_member};
+use crate::command::opening::target::Target;
 use crate::command::text::failure::Failure;
 use crate::command::text::progress::Progress;
-use crate::machine::{Array, Machine};
+use crate::layers::Bytes;
+use crate::machine::Machine;
 use crate::pieces::{DEPTH, piece_bytes};
 use disk::map::Status;
-use engine::{ArrayError, ArrayErrorKind, Buffer};
+use engine::{ArrayError, ArrayErrorKind, Buffer, Pool};
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesOrdered, StreamExt};
@@ -23,17 +25,15 @@ use std::path::Path;
 /// What is read and kept.
 pub(super) struct MappedRead<'a> {
     pub(super) machine: &'a Machine,
-    pub(super) array: &'a Array,
-    /// The first byte, in the array or in what `inner` names.
-    pub(super) at: u64,
-    /// What is read of the array, if not all of it.
-    pub(super) inner: Option<&'a str>,
+    pub(super) target: &'a Target,
+    /// The bytes to read, of the target's volume.
+    pub(super) range: Range<u64>,
 }
 
 /// A pass over everything of one status.
 struct Phase {
     status: Status,
-    /// The unit of its reads, in the array.
+    /// The unit of its reads, in the volume.
     unit: u64,
     /// The status of what fails.
     failed: Status,
@@ -41,49 +41,39 @@ struct Phase {
 
 /// The copy under way.
 struct Copy<'a> {
-    array: &'a Array,
-    extents: Vec<Extent>,
-    target: Target,
-    map: MapFile,
-    /// As [`MappedRead::at`].
+    volume: &'a Bytes,
+    pool: &'a Pool,
+    /// The unit for fast large reads.
+    preferred_bytes: u64,
+    /// Where the map begins in the volume.
     at: u64,
+    sink: Sink,
+    map: MapFile,
     losses: Losses,
     progress: Progress,
 }
 
-/// Contiguous bytes of the array, and where they go.
-struct Extent {
-    at: u64,
-    array: Range<u64>,
-}
-
 impl MappedRead<'_> {
-    /// Copies `ranges` of the array to `output`, in order, as far as the map in `map` lacks them. Returns the number of
-    /// bytes that are there now.
-    pub(super) async fn run(
-        &self,
-        ranges: &[Range<u64>],
-        output: &Path,
-        map: &Path,
-        overwrite: bool,
-    ) -> Result<(u64, Losses), Failure> {
-        let extents = extents(ranges);
-        let bytes = extents.last().map_or(0, |last| last.at + last.array.end - last.array.start);
-        refuse_member(map, self.array, "--map-out")?;
+    /// Copies the range to `output`, as far as the map in `map` lacks it. Returns the number of bytes that are there
+    /// now.
+    pub(super) async fn run(&self, output: &Path, map: &Path, overwrite: bool) -> Result<(u64, Losses), Failure> {
+        let Target { arrays, volume, .. } = self.target;
+        let bytes = self.range.end - self.range.start;
+        refuse_member(map, arrays, "--map-out")?;
         let (map, is_resumed) = MapFile::open(map, output, &self.comments(output, bytes), bytes)?;
-        let target = match is_resumed {
-            true => Target::reopen(output, self.array)?,
-            false => Target::create(self.machine, output, self.array, overwrite).await?,
+        let sink = match is_resumed {
+            true => Sink::reopen(output, arrays)?,
+            false => Sink::create(self.machine, output, arrays, overwrite).await?,
         };
-        if !target.is_seekable() {
-            return Err(Failure::refused(format!("{}: neither a file nor a block device", target.name))
+        if !sink.is_seekable() {
+            return Err(Failure::refused(format!("{}: neither a file nor a block device", sink.name))
                 .advise("--map-out needs an --output that can be continued"));
         }
-        target.make_room(bytes).map_err(|error| Failure::refused(format!("{}: {error}", target.name)))?;
-        let done = bytes - map.unread(bytes);
-        let progress = Progress::resume("read", bytes, done);
-        let (array, at) = (self.array, self.at);
-        let mut copy = Copy { array, extents, target, map, at, losses: Losses::default(), progress };
+        sink.make_room(bytes).map_err(|error| Failure::refused(format!("{}: {error}", sink.name)))?;
+        let progress = Progress::resume("read", bytes, bytes - map.unread(bytes));
+        let (pool, preferred_bytes) = (self.target.array().pool(), self.target.array().preferred_bytes());
+        let (at, losses) = (self.range.start, Losses::default());
+        let mut copy = Copy { volume, pool, preferred_bytes, at, sink, map, losses, progress };
         // From here on a signal must not end the process: the map has to be saved first.
         let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
         copy.save()?;
@@ -101,26 +91,17 @@ impl MappedRead<'_> {
 
     /// What the map must be of to be continued.
     fn comments(&self, output: &Path, bytes: u64) -> Vec<String> {
-        let Self { array, at, inner, .. } = self;
-        let of = inner.map_or(String::new(), |inner| format!(" of {inner}"));
+        let Target { inner, .. } = self.target;
+        let (uuid, at) = (self.target.array().status().uuid, self.range.start);
+        let of = inner.as_deref().map_or(String::new(), |inner| format!(" of {inner}"));
         let output = std::path::absolute(output).unwrap_or_else(|_| output.to_owned());
         vec![
             "Mapfile of mdspace read --salvage".to_owned(),
-            format!("array: {}", array.status().uuid),
+            format!("array: {uuid}"),
             format!("range: {bytes} bytes from byte {at}{of}"),
             format!("output: {}", output.display()),
         ]
     }
-}
-
-fn extents(ranges: &[Range<u64>]) -> Vec<Extent> {
-    let mut at = 0;
-    let extent = |array: &Range<u64>| {
-        let extent = Extent { at, array: array.clone() };
-        at += array.end - array.start;
-        extent
-    };
-    ranges.iter().map(extent).collect()
 }
 
 impl Copy<'_> {
@@ -128,7 +109,7 @@ impl Copy<'_> {
     async fn all(&mut self, mut terminated: impl Future<Output = ()> + Unpin) -> Result<bool, Failure> {
         // An earlier run may have had fewer members.
         self.map.change(Status::Bad, Status::NonScraped);
-        let pieces = piece_bytes(self.array.preferred_bytes());
+        let pieces = piece_bytes(self.preferred_bytes);
         for phase in [
             Phase { status: Status::NonTried, unit: pieces, failed: Status::NonTrimmed },
             Phase { status: Status::NonTrimmed, unit: PART_BYTES, failed: Status::NonScraped },
@@ -146,7 +127,7 @@ impl Copy<'_> {
         phase: &Phase,
         terminated: &mut (impl Future<Output = ()> + Unpin),
     ) -> Result<bool, Failure> {
-        let array = self.array;
+        let (volume, pool) = (self.volume, self.pool);
         let mut next = 0;
         let mut in_flight = FuturesOrdered::new();
         loop {
@@ -154,8 +135,8 @@ impl Copy<'_> {
                 let Some(rest) = self.map.map.next(phase.status, next) else { break };
                 let (part, at) = self.front(&rest, phase.unit);
                 next = part.end;
-                let buffer = array.pool().take((part.end - part.start) as usize);
-                in_flight.push_back(array.read(at, buffer).map(|read| (part, read)));
+                let buffer = pool.take((part.end - part.start) as usize);
+                in_flight.push_back(volume.read(at, buffer).map(|read| (part, read)));
             }
             match select(&mut *terminated, in_flight.next()).await {
                 Either::Left(_) => return Ok(false),
@@ -168,23 +149,20 @@ impl Copy<'_> {
         }
     }
 
-    /// The front of a range of the target that is contiguous in the array and ends with a unit there, and its place in
-    /// the array.
+    /// The front of a range of the map that ends with a unit of the volume, and its place in the volume.
     fn front(&self, rest: &Range<u64>, unit: u64) -> (Range<u64>, u64) {
-        let index = self.extents.partition_point(|extent| extent.at <= rest.start) - 1;
-        let Extent { at, array } = &self.extents[index];
-        let place = array.start + (rest.start - at);
-        let end = array.end.min((place / unit + 1) * unit);
+        let place = self.at + rest.start;
+        let end = (place / unit + 1) * unit;
         (rest.start..rest.end.min(rest.start + end - place), place)
     }
 
     /// Puts the bytes of a part, or notes that they could not be read.
     fn take(&mut self, phase: &Phase, part: Range<u64>, read: Result<Buffer, ArrayError>) -> Result<(), Failure> {
         let bytes = part.end - part.start;
-        let failed = |error: std::io::Error| Failure::unwell(format!("{}: {error}", self.target.name));
+        let failed = |error: std::io::Error| Failure::unwell(format!("{}: {error}", self.sink.name));
         match read {
             Ok(buffer) => {
-                self.target.put(part.start, &buffer).map_err(failed)?;
+                self.sink.put(part.start, &buffer).map_err(failed)?;
                 self.map.map.mark(part, Status::Finished);
                 self.progress.advance(bytes);
             }
@@ -192,8 +170,8 @@ impl Copy<'_> {
             Err(error) => {
                 self.map.map.mark(part.clone(), phase.failed);
                 if phase.failed == Status::Bad {
-                    if !self.target.is_sparse() {
-                        self.target.put(part.start, &vec![0; bytes as usize]).map_err(failed)?;
+                    if !self.sink.is_sparse() {
+                        self.sink.put(part.start, &vec![0; bytes as usize]).map_err(failed)?;
                     }
                     self.losses.add(&(self.at + part.start..self.at + part.end), error.reason);
                     self.progress.advance(bytes);
@@ -205,7 +183,7 @@ impl Copy<'_> {
 
     /// Saves the map, after the bytes that it calls finished.
     fn save(&mut self) -> Result<(), Failure> {
-        self.target.sync().map_err(|error| Failure::unwell(format!("{}: {error}", self.target.name)))?;
+        self.sink.sync().map_err(|error| Failure::unwell(format!("{}: {error}", self.sink.name)))?;
         self.map.save()
     }
 }

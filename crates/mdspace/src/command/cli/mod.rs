@@ -11,14 +11,15 @@ mod examine;
 mod generate;
 mod grow;
 mod habits;
-mod inner;
+mod lost_files;
 mod map_file;
 mod mapped_read;
+mod overlay;
 #[cfg(test)]
 mod pages;
 mod salvage;
 mod scrub;
-mod target;
+mod sink;
 mod transfer;
 mod up;
 mod update;
@@ -125,6 +126,7 @@ fn carry_out(line: &CommandLine) -> Result<(), Failure> {
         Command::Scrub(arguments) => scrub::run(arguments, kernel),
         Command::Stop(arguments) => control::stop(arguments),
         Command::Update(arguments) => update::run(arguments, kernel),
+        Command::Overlay(arguments) => overlay::run(arguments, kernel),
         Command::Wipe(arguments) => wipe::run(arguments, kernel),
         Command::Bench(arguments) => bench::run(arguments, kernel),
         Command::Lab(arguments) => lab::run(arguments),

@@ -5,8 +5,8 @@
 
 use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;
-use crate::machine::Array;
-use engine::{ArrayErrorKind, Buffer};
+use crate::layers::Bytes;
+use engine::{ArrayErrorKind, Buffer, Pool};
 use serde::Serialize;
 use std::ops::Range;
 
@@ -24,8 +24,8 @@ pub(super) struct Lost {
     pub(super) at: u64,
     /// Its length.
     pub(super) bytes: u64,
-    /// The error at its beginning.
-    pub(super) reason: String,
+    /// The error at its beginning; only of the first ranges.
+    pub(super) reason: Option<String>,
 }
 
 /// The unreadable ranges, in order.
@@ -33,22 +33,27 @@ pub(super) struct Lost {
 pub(super) struct Losses(Vec<Lost>);
 
 impl Losses {
-    /// Reads `range` of the array, with zeros in unreadable sectors. Losses are told as of a range that begins at `told`.
+    /// Reads `range` of the volume, with zeros in unreadable sectors.
     ///
     /// # Errors
     /// When the array itself has failed and nothing can be read.
-    pub(super) async fn read_around(&mut self, array: &Array, range: Range<u64>, told: u64) -> Result<Buffer, Failure> {
-        let mut whole = array.pool().take((range.end - range.start) as usize);
+    pub(super) async fn read_around(
+        &mut self,
+        pool: &Pool,
+        volume: &Bytes,
+        range: Range<u64>,
+    ) -> Result<Buffer, Failure> {
+        let mut whole = pool.take((range.end - range.start) as usize);
         let mut rest: Vec<Range<u64>> = finer(&range).collect();
         rest.reverse();
         while let Some(part) = rest.pop() {
             let place = (part.start - range.start) as usize..(part.end - range.start) as usize;
-            match array.read(part.start, array.pool().take(place.len())).await {
+            match volume.read(part.start, pool.take(place.len())).await {
                 Ok(buffer) => whole[place].copy_from_slice(&buffer),
                 Err(error) if error.kind != ArrayErrorKind::Io => return Err(error.into()),
                 Err(error) if place.len() as u64 <= SECTOR_BYTES => {
                     whole[place].fill(0);
-                    self.add(&(told + part.start - range.start..told + part.end - range.start), error.reason);
+                    self.add(&part, error.reason);
                 }
                 Err(_) => {
                     let before = rest.len();
@@ -64,13 +69,17 @@ impl Losses {
     pub(super) fn add(&mut self, range: &Range<u64>, reason: String) {
         match self.0.last_mut() {
             Some(before) if before.at + before.bytes == range.start => before.bytes += range.end - range.start,
-            _ => self.0.push(Lost { at: range.start, bytes: range.end - range.start, reason }),
+            _ => {
+                let reason = (self.0.len() < PRINTED_MAX).then_some(reason);
+                self.0.push(Lost { at: range.start, bytes: range.end - range.start, reason });
+            }
         }
     }
 
     /// Prints lost ranges of `whole` on standard error, and returns them all.
     pub(super) fn told(self, whole: &str) -> Vec<Lost> {
-        for Lost { at, bytes, reason } in self.0.iter().take(PRINTED_MAX) {
+        for Lost { at, bytes, reason } in &self.0 {
+            let Some(reason) = reason else { break };
             tell!("lost: {bytes} bytes at byte {at} of {whole} are zeros: {reason}");
         }
         if let Some(more) = self.0.len().checked_sub(PRINTED_MAX).filter(|more| *more > 0) {

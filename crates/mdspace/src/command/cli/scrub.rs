@@ -28,7 +28,8 @@ pub(crate) fn run(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -
 
 /// Scrubs an array that is not served.
 fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    let machine = Machine::start(kernel, Arena::Large)?.with_maps(arguments.maps.read()?);
+    let machine = Machine::start(kernel, Arena::Large)?;
+    let machine = machine.with_maps(arguments.maps.read()?).over(arguments.overlay.as_deref())?;
     let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid, name: None };
     let assemble = AssembleArguments::of(&members, arguments.bitmap.clone()).by_hand(arguments.geometry.clone());
     machine.run(async {
@@ -41,7 +42,7 @@ fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Resul
         // A check writes nothing, so it opens its members for reading only.
         let purpose = if action == ScrubAction::Check { Purpose::Read } else { Purpose::Write };
         let array = machine.assemble(&assemble, purpose, BitmapPolicy::default()).await?;
-        let saved = SavedScrub::of(&array)?;
+        let saved = SavedScrub::of(&array, &machine)?;
         begin(&array, asked, arguments)?;
         // From here on members may change, so the array is stopped also after errors.
         let resynced = make_agree(&array).await;

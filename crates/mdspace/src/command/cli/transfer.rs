@@ -6,12 +6,13 @@
 //! members allow it.
 
 use crate::command::cli::arguments::{ReadArguments, WriteArguments};
-use crate::command::cli::inner;
+use crate::command::cli::lost_files::{LostFile, name_files};
 use crate::command::cli::mapped_read::MappedRead;
 use crate::command::cli::salvage::{Losses, Lost, verdict};
-use crate::command::cli::target::{Target, refuse_member};
+use crate::command::cli::sink::{Sink, refuse_member};
 use crate::command::opening::assembly::resync;
 use crate::command::opening::doubt::warn_of_doubtful_zeros;
+use crate::command::opening::target::Target;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::print_json;
 use crate::command::text::output::tell;
@@ -49,21 +50,23 @@ struct Copied {
     bytes: u64,
     /// What of it could not be read.
     lost: Vec<Lost>,
+    /// The files that this hits, with `--name-files`.
+    lost_files: Vec<LostFile>,
     /// The array's status afterwards.
     status: Status,
 }
 
-/// Bytes that were copied, and what of them could not be read.
-type Outcome = Result<(u64, Vec<Lost>), Failure>;
+/// Bytes that were copied, what of them could not be read, and the files that this hits.
+type Outcome = Result<(u64, Vec<Lost>, Vec<LostFile>), Failure>;
 
-/// Stops the array, and prints the copied range with `as_json`.
-async fn end(array: &Array, offset: u64, copied: Outcome, as_json: bool) -> Result<(), Failure> {
-    let stopped = array.stop().await;
-    let (bytes, lost) = copied?;
+/// Stops the arrays, and prints the copied range with `as_json`.
+async fn end(target: &Target, offset: u64, copied: Outcome, as_json: bool) -> Result<(), Failure> {
+    let stopped = target.stop().await;
+    let (bytes, lost, lost_files) = copied?;
     stopped?;
     let verdict = verdict(&lost);
     if as_json {
-        print_json(&Copied { offset, bytes, lost, status: array.status() })?;
+        print_json(&Copied { offset, bytes, lost, lost_files, status: target.array().status() })?;
     }
     verdict
 }
@@ -78,43 +81,46 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
         let refused = Failure::refused("standard output is a terminal, and an array's bytes are not text");
         return Err(refused.advise("write them to a file, --output FILE, or to a program: mdspace read ... | xxd"));
     }
-    let machine = Machine::start(kernel, Arena::Medium)?.with_maps(arguments.assemble.maps.read()?);
+    let machine = Machine::start(kernel, Arena::Medium)?;
+    let machine = machine.with_maps(arguments.assemble.maps.read()?).over(arguments.assemble.overlay.directory())?;
     machine.run(async {
-        let array = machine.assemble(&arguments.assemble, Purpose::Read, BitmapPolicy::default()).await?;
-        let inner = match &arguments.inner {
-            Some(name) => Some(inner::find(&array, name).await?),
-            None => None,
-        };
-        let range = range_to_read(arguments, inner.as_ref().map_or(array.bytes(), |inner| inner.bytes))?;
-        warn_of_doubtful_zeros(&array).await;
+        let inner = arguments.inner.as_deref();
+        let target = machine.open_target(&arguments.assemble, inner, Purpose::Read, BitmapPolicy::default()).await?;
+        let range = range_to_read(arguments, target.volume.bytes())?;
+        for array in &target.arrays {
+            warn_of_doubtful_zeros(array).await;
+        }
         let at = range.start;
-        let ranges = match inner {
-            Some(inner) => inner.ranges(range),
-            None => vec![range],
-        };
         let copied = match (&arguments.output, &arguments.map_out) {
             (Some(output), Some(map)) => {
-                let asked = MappedRead { machine: &machine, array: &array, at, inner: arguments.inner.as_deref() };
-                array.in_time(asked.run(&ranges, output, map, arguments.overwrite)).await
+                let asked = MappedRead { machine: &machine, target: &target, range };
+                target.in_time(asked.run(output, map, arguments.overwrite)).await
             }
             (output, _) => {
-                let mut target = match output {
-                    Some(path) => Target::create(&machine, path, &array, arguments.overwrite).await?,
-                    None => Target::stdout()?,
+                let mut sink = match output {
+                    Some(path) => Sink::create(&machine, path, &target.arrays, arguments.overwrite).await?,
+                    None => Sink::stdout()?,
                 };
                 let losses = arguments.salvage.then(Losses::default);
-                array.in_time(copy_out(&array, at, &ranges, &mut target, losses)).await
+                target.in_time(copy_out(&target, range, &mut sink, losses)).await
             }
         };
-        let whole = arguments.inner.as_deref().unwrap_or("the array");
-        end(&array, at, copied.map(|(bytes, losses)| (bytes, losses.told(whole))), arguments.json).await
+        let whole = inner.unwrap_or("the array");
+        let copied = copied.map(|(bytes, losses)| {
+            let lost = losses.told(whole);
+            let copy = arguments.output.as_deref().filter(|_| arguments.name_files);
+            let files = copy.map_or_else(Vec::new, |copy| name_files(copy, at, &lost));
+            (bytes, lost, files)
+        });
+        end(&target, at, copied, arguments.json).await
     })
 }
 
 /// Runs `mdspace write`.
 pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let mut source = source(arguments.input.as_deref())?;
-    let machine = Machine::start(kernel, Arena::Medium)?.with_maps(arguments.assemble.maps.read()?);
+    let machine = Machine::start(kernel, Arena::Medium)?;
+    let machine = machine.with_maps(arguments.assemble.maps.read()?).over(arguments.assemble.overlay.directory())?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, Purpose::Write, BitmapPolicy::default()).await?;
         let at = arguments.offset.0;
@@ -127,7 +133,7 @@ pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>)
             return Err(too_long(&source.name, room));
         }
         if let Some(path) = &arguments.input {
-            refuse_member(path, &array, "--input")?;
+            refuse_member(path, std::slice::from_ref(&array), "--input")?;
         }
         // From here on a signal must not end the process: the array has to be stopped first.
         let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
@@ -136,7 +142,7 @@ pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>)
         if copied.is_ok() {
             array.in_time(resync_until(&array, &mut terminated)).await;
         }
-        end(&array, at, copied.map(|bytes| (bytes, Vec::new())), arguments.json).await
+        end(&Target::whole(array), at, copied.map(|bytes| (bytes, Vec::new(), Vec::new())), arguments.json).await
     })
 }
 
@@ -241,45 +247,44 @@ fn length_of(file: &mut File) -> Option<u64> {
     Some(metadata.len().saturating_sub(position))
 }
 
-/// Copies `ranges` of the array to `target`, and returns the number of bytes that the target accepted. With `losses` it
-/// continues behind unreadable ranges, which it tells as of a range that begins at `at`.
+/// Copies `range` of the target to `sink`, and returns the number of bytes that the sink accepted. With `losses` it
+/// continues behind unreadable ranges.
 async fn copy_out(
-    array: &Array,
-    at: u64,
-    ranges: &[Range<u64>],
-    target: &mut Target,
+    target: &Target,
+    range: Range<u64>,
+    sink: &mut Sink,
     mut losses: Option<Losses>,
 ) -> Result<(u64, Losses), Failure> {
+    let (array, volume) = (target.array(), &target.volume);
     let mut copied = 0;
-    let bytes = ranges.iter().map(|range| range.end - range.start).sum();
-    let mut progress = Progress::start("read", Some(bytes));
-    let mut rest = ranges.iter().flat_map(|range| pieces(range.clone(), array.preferred_bytes()));
+    let mut progress = Progress::start("read", Some(range.end - range.start));
+    let mut rest = pieces(range, array.preferred_bytes());
     let mut in_flight = FuturesOrdered::new();
     loop {
         while in_flight.len() < DEPTH {
             let Some(piece) = rest.next() else { break };
             let buffer = array.pool().take((piece.end - piece.start) as usize);
-            in_flight.push_back(array.read(piece.start, buffer).map(|read| (piece, read)));
+            in_flight.push_back(volume.read(piece.start, buffer).map(|read| (piece, read)));
         }
         let Some((piece, read)) = in_flight.next().await else { break };
         let buffer = match (read, &mut losses) {
             (Ok(buffer), _) => buffer,
             (Err(error), Some(losses)) if error.kind == ArrayErrorKind::Io => {
-                losses.read_around(array, piece, at + copied).await?
+                losses.read_around(array.pool(), volume, piece).await?
             }
             (Err(error), _) => return Err(error.into()),
         };
-        match target.append(&buffer) {
+        match sink.append(&buffer) {
             Ok(()) => {
                 copied += buffer.len() as u64;
                 progress.advance(buffer.len() as u64);
             }
             // The reader closed its pipe.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
-            Err(error) => return Err(Failure::unwell(format!("{}: {error}", target.name))),
+            Err(error) => return Err(Failure::unwell(format!("{}: {error}", sink.name))),
         }
     }
-    target.finish().map_err(|error| Failure::unwell(format!("{}: {error}", target.name)))?;
+    sink.finish().map_err(|error| Failure::unwell(format!("{}: {error}", sink.name)))?;
     Ok((copied, losses.unwrap_or_default()))
 }
 

@@ -8,6 +8,7 @@ use crate::command::cli::create::create;
 use crate::command::opening::members::expand;
 use crate::command::opening::ownership;
 use crate::command::opening::sockets::{Sockets, UP_DIRECTORY};
+use crate::command::opening::target::Target;
 use crate::command::server::arguments::ExportArguments;
 use crate::command::server::control::{Control, ControlSource, Http};
 use crate::command::server::exports::NbdSource;
@@ -58,7 +59,8 @@ pub(crate) fn run(arguments: &UpArguments, kernel: Option<&'static Kernel>) -> R
         let array = machine.assemble_candidates(candidates, false, Purpose::Write).await?;
         let nbd = NbdSource::Address(NbdAddress::Unix(sockets.nbd));
         let control = Control { source: ControlSource::Path(sockets.control), http };
-        let server = ArrayServer::start(&machine, array, nbd, &ExportArguments::default(), control).await?;
+        let server =
+            ArrayServer::start(&machine, Target::whole(array), nbd, &ExportArguments::default(), control).await?;
         print(&server.greeting(arguments.json))?;
         if !arguments.json {
             print(&next_steps(&server, &members, is_new))?;

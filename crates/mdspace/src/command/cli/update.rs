@@ -1,5 +1,5 @@
 //! `update`: changes the identity of an array that is not served, as `mdadm --assemble --update=` does: uuid, name, home
-//! host, and whether its members have bad-block logs.
+//! host, whether its members have bad-block logs, and the record of its logical block.
 //!
 //! All members are locked, and the array is assembled for a look, before the first byte is written. A change of the uuid
 //! that was interrupted leaves two uuids; repeating the command with the same new one completes it.
@@ -10,10 +10,11 @@ use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json, tell};
 use crate::machine::{Arena, Array, Machine, Purpose, random};
 use engine::status::uuid_text;
-use engine::update::{Change, Update, plan};
-use engine::{AssembleOptions, Candidate, Offer, Refusal};
+use engine::update::{Change, Update, check_blocks_without_record, plan};
+use engine::{AssembleOptions, Candidate, Member as _, Offer, Refusal};
 use format::superblock::{SetName, Superblock};
 use format::text::quoted;
+use format::units::SECTOR_BYTES;
 use io::AnyMember;
 use parity::Kernel;
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ struct Planned {
 
 /// Runs `mdspace update`.
 pub(crate) fn run(arguments: &UpdateArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    let machine = Machine::start(kernel, Arena::Small)?;
+    let machine = Machine::start(kernel, Arena::Small)?.over(arguments.overlay.directory())?;
     machine.run(async {
         let paths = expand(&arguments.members)?;
         let set_uuid = match arguments.uuid {
@@ -37,7 +38,12 @@ pub(crate) fn run(arguments: &UpdateArguments, kernel: Option<&'static Kernel>) 
         };
         let candidates = machine.open_all(&paths, Purpose::Write)?;
         let mut planned = Vec::new();
-        let mut change = Change { set_uuid, set_name: None, no_bad_block_log: arguments.no_bad_block_log };
+        let mut change = Change {
+            set_uuid,
+            set_name: None,
+            no_bad_block_log: arguments.no_bad_block_log,
+            clear_logical_block: arguments.clear_logical_block_size,
+        };
         for candidate in candidates {
             let Candidate { name, member } = &candidate;
             if change.set_name.is_none() {
@@ -46,6 +52,12 @@ pub(crate) fn run(arguments: &UpdateArguments, kernel: Option<&'static Kernel>) 
             }
             let update = plan(name, member, &machine.pool, &change).await?;
             planned.push(Planned { candidate, update });
+        }
+        if change.clear_logical_block {
+            let members = planned.iter().map(|Planned { candidate: Candidate { name, member }, update }| {
+                (&**name, device_block_bytes(member), update)
+            });
+            check_blocks_without_record(members)?;
         }
         match is_interrupted(&planned, set_uuid) {
             true => check_alike(&planned)?,
@@ -57,6 +69,15 @@ pub(crate) fn run(arguments: &UpdateArguments, kernel: Option<&'static Kernel>) 
         }
         if arguments.json { print_json(&report(&planned)) } else { print(&text(&planned)) }
     })
+}
+
+/// Bytes in a block of the member's device. An image file becomes a loop device with the usual blocks, whatever its file
+/// system demands of direct transfers.
+fn device_block_bytes(member: &AnyMember) -> u32 {
+    match member {
+        AnyMember::File(file) if !file.is_block_device() => SECTOR_BYTES as u32,
+        member => member.limits().logical_block_bytes,
+    }
 }
 
 /// The line that completes an interrupted change.
@@ -138,7 +159,8 @@ fn report(planned: &[Planned]) -> Value {
     let Update { before, after, .. } = &planned[0].update;
     let named = |superblock: &Superblock| {
         let (uuid, name) = identity(superblock);
-        json!({"uuid": uuid, "name": name, "bad_block_log": superblock.bad_blocks.is_some()})
+        json!({"uuid": uuid, "name": name, "bad_block_log": superblock.bad_blocks.is_some(),
+               "logical_block_bytes": superblock.logical_block_bytes})
     };
     let members: Vec<&str> = planned.iter().map(|planned| &*planned.candidate.name).collect();
     json!({"members": members, "before": named(before), "after": named(after)})
@@ -154,6 +176,9 @@ fn text(planned: &[Planned]) -> String {
     }
     if before.bad_blocks.is_some() && after.bad_blocks.is_none() {
         text += "bad-block logs: removed\n";
+    }
+    if before.logical_block_bytes != after.logical_block_bytes {
+        text += &format!("logical block of {} bytes: no longer recorded\n", before.logical_block_bytes);
     }
     text
 }

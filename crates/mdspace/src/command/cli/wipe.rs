@@ -53,7 +53,7 @@ struct Removed {
 
 /// Runs `mdspace wipe`.
 pub(crate) fn run(arguments: &WipeArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    let machine = Machine::start(kernel, Arena::Small)?;
+    let machine = Machine::start(kernel, Arena::Small)?.over(arguments.overlay.directory())?;
     machine.run(async {
         let paths = expand(&arguments.members)?;
         let purpose = if arguments.dry_run { Purpose::Read } else { Purpose::Write };

@@ -427,10 +427,16 @@ pub(crate) struct ScrubArguments {
     pub(crate) bitmap: Option<PathBuf>,
 
     /// How the array was put together, where superblocks are lost or wrong, as for `read`. It is only checked
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["array", "uuid", "bitmap", "repair", "resume"])]
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["array", "uuid", "bitmap", "repair", "resume", "overlay"])]
     pub(crate) geometry: Option<GeometryText>,
+
     #[command(flatten)]
     pub(crate) maps: MapArguments,
+
+    /// With members: leave them as they are. Every write goes to sparse files in this directory, which is made if
+    /// needed; `mdspace overlay` shows, discards or commits them
+    #[arg(long, value_name = "DIR", requires = "members", conflicts_with = "steering")]
+    pub(crate) overlay: Option<PathBuf>,
 
     /// Rewrite blocks that are known to be wrong; with =parity also undecidable ones, as md does
     #[arg(long, value_enum, value_name = "parity", num_args = 0..=1, require_equals = true, default_missing_value = "decided")]

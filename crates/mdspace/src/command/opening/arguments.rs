@@ -4,6 +4,7 @@ use crate::command::opening::mdadm_conf::Config;
 use crate::command::opening::members::{ArrayChoice, ArrayUuid};
 use crate::command::text::failure::Failure;
 use crate::command::text::geometry::GeometryText;
+use crate::machine::Consent;
 use crate::maps::Maps;
 use crate::names::name_of;
 use clap::{Args, ValueEnum};
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 pub(crate) struct MemberArguments {
     /// The members, in any order: image files, block devices, whole disks, a part of one (disk.img:2,
-    /// disk.img@OFFSET+LENGTH), quoted globs; for `examine`, or with --uuid or --name, directories
+    /// disk.img@OFFSET+LENGTH), qcow2 and other images, NBD URIs, quoted globs; for `examine`, or with --uuid or --name, directories
     #[arg(value_name = "MEMBER", required = true)]
     pub(crate) members: Vec<OsString>,
 
@@ -35,11 +36,27 @@ impl MemberArguments {
     }
 }
 
+/// Where writes go.
+#[derive(Debug, Args)]
+pub(crate) struct Overlay {
+    /// Leave the members as they are: every write goes to sparse files in this directory, which is made if needed.
+    /// `mdspace overlay` shows, discards or commits them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) overlay: Option<PathBuf>,
+}
+
+impl Overlay {
+    /// The directory, if the user gave one.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.overlay.as_deref()
+    }
+}
+
 /// Members of an array to be assembled.
 #[derive(Debug, Args)]
 pub(crate) struct AssembleArguments {
     /// The members, in any order: image files, block devices, whole disks, a part of one (disk.img:2,
-    /// disk.img@OFFSET+LENGTH), quoted globs, and with --uuid or --name directories
+    /// disk.img@OFFSET+LENGTH), qcow2 and other images, NBD URIs, quoted globs, and with --uuid or --name directories
     #[arg(value_name = "MEMBER", required_unless_present_any = ["scan", "geometry"])]
     members: Vec<OsString>,
 
@@ -64,6 +81,10 @@ pub(crate) struct AssembleArguments {
     #[arg(long)]
     pub(crate) force: bool,
 
+    /// Start with fewer members than the array needs, for reading: what those hold is read, everything else is an error
+    #[arg(long, conflicts_with = "geometry")]
+    pub(crate) partial: bool,
+
     /// How a RAID-0 of unequal members was striped, if its superblocks do not say
     #[arg(long, value_name = "LAYOUT")]
     pub(crate) raid0_layout: Option<Raid0Layout>,
@@ -79,11 +100,14 @@ pub(crate) struct AssembleArguments {
     #[arg(long)]
     pub(crate) ignore_bad_blocks: bool,
 
+    #[command(flatten)]
+    pub(crate) overlay: Overlay,
+
     /// For reading: how the array was put together, where superblocks are lost or wrong, such as
     /// level=5,layout=ls,chunk=64K,offset=1M,order=a.img,missing,c.img. Without order=, the MEMBERs are in the order of
     /// their slots, and the word `missing` is a slot without one
     #[arg(long, value_name = "TEXT", conflicts_with_all = [
-        "scan", "uuid", "name", "force", "raid0_layout", "bitmap", "ignore_bad_blocks",
+        "scan", "uuid", "name", "force", "raid0_layout", "bitmap", "ignore_bad_blocks", "overlay",
     ])]
     geometry: Option<GeometryText>,
 }
@@ -168,6 +192,12 @@ impl AssembleArguments {
 }
 
 impl AssembleArguments {
+    /// What the user consents to.
+    pub(crate) fn consent(&self) -> Consent {
+        let raid0_layout = self.raid0_layout.map(Raid0Layout::number);
+        Consent { force: self.force, raid0_layout, ignore_bad_blocks: self.ignore_bad_blocks, partial: self.partial }
+    }
+
     /// `members` and `bitmap`, with defaults for everything else.
     pub(crate) fn of(members: &MemberArguments, bitmap: Option<PathBuf>) -> Self {
         let MemberArguments { members, uuid, name } = members;
@@ -178,11 +208,13 @@ impl AssembleArguments {
             scan: false,
             config: None,
             force: false,
+            partial: false,
             raid0_layout: None,
             ignore_bad_blocks: false,
             maps: MapArguments::default(),
             bitmap,
             geometry: None,
+            overlay: Overlay { overlay: None },
         }
     }
 

@@ -3,13 +3,13 @@
 //! A file that this user may not read could be a member. So it is never counted as something else: a write would make
 //! it stale.
 
-use crate::command::opening::arguments::{AssembleArguments, MemberArguments, Raid0Layout};
+use crate::command::opening::arguments::{AssembleArguments, MemberArguments};
 use crate::command::opening::by_hand;
 use crate::command::opening::members::{ArrayChoice, ArrayUuid, expand, expand_with_directories};
 use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;
 use crate::command::text::progress::Progress;
-use crate::machine::{Array, Consent, Machine, Purpose};
+use crate::machine::{Array, Machine, Purpose};
 use crate::names::name_of;
 use crate::whole_disks::{Disk, members_on};
 use engine::inspect::find_superblock;
@@ -44,10 +44,15 @@ pub(crate) struct Found {
     /// Paths of the array's members.
     pub(crate) own: Vec<PathBuf>,
     /// Files that this user may not read, and partitions whose superblock is damaged: they could be members.
-    unknown: Vec<OpenError>,
+    pub(crate) unknown: Vec<OpenError>,
 }
 
 impl Found {
+    /// The members of one array.
+    pub(crate) fn of(own: Vec<PathBuf>) -> Self {
+        Self { own, unknown: Vec::new() }
+    }
+
     /// Prints a note for each file that cannot be read.
     pub(crate) fn note_unknown(&self) {
         for error in &self.unknown {
@@ -76,7 +81,7 @@ fn description((superblock, members): &(Superblock, Vec<String>)) -> String {
 }
 
 /// The partitions of disks that may be members, but cannot be used.
-fn unknown_on(disks: &[Disk]) -> Vec<OpenError> {
+pub(crate) fn unknown_on(disks: &[Disk]) -> Vec<OpenError> {
     let unknown = |(path, defect): (&Path, &Defect)| OpenError::System {
         path: path.to_owned(),
         action: "use its superblock",
@@ -86,7 +91,7 @@ fn unknown_on(disks: &[Disk]) -> Vec<OpenError> {
 }
 
 /// Prints what is odd about the tables of disks.
-fn note_disks(disks: &[Disk]) {
+pub(crate) fn note_disks(disks: &[Disk]) {
     for note in disks.iter().flat_map(Disk::notes) {
         tell!("note: {note}");
     }
@@ -208,14 +213,35 @@ impl Machine {
             }
             return by_hand::assemble(self, geometry, words).await;
         }
-        let (members, bitmap_file) = arguments.resolve()?;
+        let (members, _) = arguments.resolve()?;
         let found = self.find(&members).await?;
+        self.assemble_found(arguments, &found, purpose, policy).await
+    }
+
+    /// Assembles an array for a look, without notes.
+    pub(crate) async fn assemble_quietly(
+        &self,
+        arguments: &AssembleArguments,
+        found: &Found,
+    ) -> Result<Array, Refusal> {
+        let offer = Offer { members: self.open_all(&found.own, Purpose::Look)?, bitmap: None };
+        self.assemble_offer(offer, arguments.consent(), Purpose::Look, BitmapPolicy::default()).await
+    }
+
+    /// Assembles the array of the members that were found.
+    pub(crate) async fn assemble_found(
+        &self,
+        arguments: &AssembleArguments,
+        found: &Found,
+        purpose: Purpose,
+        policy: BitmapPolicy,
+    ) -> Result<Array, Failure> {
+        let (_, bitmap_file) = arguments.resolve()?;
         found.note_unknown();
         let members = self.open_all(&found.own, purpose)?;
         self.note_maps(&found.own);
         let file = bitmap_file.as_deref().filter(|_| purpose == Purpose::Write);
         let bitmap = file.map(|path| self.open_bitmap(path)).transpose()?;
-        let raid0_layout = arguments.raid0_layout.map(Raid0Layout::number);
         let ignore_bad_blocks = arguments.ignore_bad_blocks;
         if ignore_bad_blocks && purpose == Purpose::Write {
             return Err(Failure::refused(
@@ -223,8 +249,13 @@ impl Machine {
             )
             .advise("use it with `mdspace read`, or with `mdspace serve --read-only`"));
         }
-        let consent = Consent { force: arguments.force, raid0_layout, ignore_bad_blocks };
-        let array = match self.assemble_offer(Offer { members, bitmap }, consent, purpose, policy).await {
+        if arguments.partial && purpose == Purpose::Write {
+            return Err(Failure::refused(
+                "--partial: only for reading; an array without enough members takes no writes",
+            )
+            .advise("use it with `mdspace read`, or with `mdspace serve --read-only`"));
+        }
+        let array = match self.assemble_offer(Offer { members, bitmap }, arguments.consent(), purpose, policy).await {
             Ok(array) => array,
             Err(refusal) if refusal.field.as_deref() == Some("superblock.set_uuid") => {
                 return Err(self.several_arrays(&found.own, &refusal).await.unwrap_or_else(|| refusal.into()));
@@ -246,6 +277,9 @@ impl Machine {
         }
         if purpose == Purpose::Write {
             found.suffices_for(&array)?;
+            if let Some(directory) = self.overlay_directory() {
+                tell!("note: every write goes to {}, and the members stay as they are", name_of(directory));
+            }
         }
         Ok(array)
     }

@@ -25,6 +25,9 @@ impl BitmapFile {
 
     /// Creates the file, opens it on the thread of `machine`, and adds it to `array`.
     pub(crate) async fn add_to(&self, array: &Array, machine: &Machine) -> Result<(), Refusal> {
+        if machine.has_overlay() {
+            return Err(self.refused("an overlay does not cover the file of a bitmap".to_owned()));
+        }
         let bytes = array.bitmap_file_bytes(self.chunk_bytes)?;
         let path = self.path.clone();
         // Preallocated: a full file system fails here, and not while clients wait for writes of the bitmap.

@@ -35,12 +35,18 @@ Examples:
   mdspace serve '*.img' --nbd tcp:192.0.2.7:10809 --tls require --tls-certificates keys --tls-verify-peer
   mdspace serve '*.img' --vhost-user /run/vm.sock     also as a virtual machine's disk
   mdspace serve --uuid 3b1c...  /dev/disk/by-id       find members by the array's UUID
+  mdspace serve disk?.img --inner vg1/volume_1 --read-only    a volume of LVM on the arrays of these disks
   mdspace serve --scan data                           the array /dev/md/data of mdadm.conf
 
 SIGINT and SIGTERM finish received requests, mark the array clean and end the server.")]
 pub(crate) struct ServeArguments {
     #[command(flatten)]
     pub(crate) assemble: AssembleArguments,
+
+    /// Serve only what has this name inside of the array: a partition (its number), a logical volume of LVM
+    /// (GROUP/VOLUME), or an array. The members may be of several arrays then
+    #[arg(long, value_name = "NAME")]
+    pub(crate) inner: Option<String>,
 
     /// Address for NBD clients: unix:PATH or tcp:HOST:PORT; without --tls=require on this machine only
     #[arg(long, value_name = "ADDRESS")]

@@ -1,7 +1,10 @@
 //! Replies to control commands: JSON bodies and refusals.
 
+use crate::command::opening::target::Target;
 use crate::command::server::exports::ExportStatus;
 use crate::command::server::saved_scrub::LastScrub;
+use crate::command::text::size::Size;
+use crate::command::text::wording::describe;
 use crate::machine::{Array, Machine};
 use engine::Refusal;
 use engine::status::Status;
@@ -34,9 +37,39 @@ pub(super) struct Served {
     pub(super) io: Io,
     /// The server's process.
     pub(super) pid: u32,
+    /// What is served, if it is inside of the array.
+    pub(super) inner: Option<InnerServed>,
     /// The last complete scrub. It is a field of the status itself.
     #[serde(skip)]
     pub(super) last_scrub: Option<LastScrub>,
+}
+
+/// Something inside of one or more arrays that is served in their place.
+#[derive(Serialize)]
+pub(super) struct InnerServed {
+    name: String,
+    bytes: u64,
+    read_only: bool,
+    /// The other arrays that it lies on. The first one's status is the status itself.
+    others: Vec<Status>,
+}
+
+impl InnerServed {
+    pub(super) fn of(target: &Target) -> Option<Self> {
+        let others = target.arrays[1..].iter().map(Array::status).collect();
+        let (bytes, read_only) = (target.volume.bytes(), target.volume.is_read_only());
+        target.inner.clone().map(|name| Self { name, bytes, read_only, others })
+    }
+
+    /// Lines of the server's greeting.
+    pub(super) fn lines(&self) -> String {
+        let access = if self.read_only { ", read-only" } else { "" };
+        let mut text = format!("  {:<10} {}, {}{access}\n", "inside", self.name, Size(self.bytes));
+        for Status { name, level, array_bytes, state, .. } in &self.others {
+            text += &format!("  {:<10} {}\n", "also on", describe(name, level, *array_bytes, state));
+        }
+        text
+    }
 }
 
 /// The backend of input and output.

@@ -53,9 +53,9 @@ impl LastScrub {
 }
 
 impl SavedScrub {
-    /// The saved scrub of `array`.
-    pub(crate) fn of(array: &Array) -> Result<Self, Failure> {
-        let path = path(&array.status().uuid);
+    /// The saved scrub of `array`. One in an overlay is not saved: the overlay may be discarded.
+    pub(crate) fn of(array: &Array, machine: &Machine) -> Result<Self, Failure> {
+        let path = if machine.has_overlay() { None } else { path(&array.status().uuid) };
         let last = path.as_deref().and_then(|path| read(&path.with_extension(LAST)));
         Ok(Self { path, has_failed: Cell::new(false), last: RefCell::new(last) })
     }

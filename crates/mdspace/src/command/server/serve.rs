@@ -10,25 +10,26 @@
 use crate::command::opening::doubt::warn_of_doubtful_zeros;
 use crate::command::opening::members::ArrayUuid;
 use crate::command::opening::sockets::Sockets;
+use crate::command::opening::target::Target;
 use crate::command::server::activation::{self, Inherited};
 use crate::command::server::arguments::{CacheMode, Clearing, ExportArguments, ServeArguments, WriteSize};
 use crate::command::server::commands::Commands;
 use crate::command::server::control::{Addresses, Backend, Control, ControlSource, Http, Reply, Request};
 use crate::command::server::exports::{ExportStatus, Exports, NbdSource};
 use crate::command::server::nbd_address::NbdAddress;
-use crate::command::server::replies::{Answer, Io, Served, Stopped, json, status};
+use crate::command::server::replies::{Answer, InnerServed, Io, Served, Stopped, json, status};
 use crate::command::server::saved_scrub::SavedScrub;
 use crate::command::server::volume::Exported;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, tell};
 use crate::command::text::wording::describe;
-use crate::machine::{Arena, Array, Machine, Purpose, run_background};
+use crate::machine::{Arena, Machine, Purpose, run_background};
 use engine::status::Status;
 use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites};
 use export::control::{ApiError, Command, ControlServer};
 use export::measure::{Gauges, Measured};
 use futures_channel::mpsc;
-use futures_util::future::{Either, LocalBoxFuture, join, select};
+use futures_util::future::{Either, LocalBoxFuture, join_all, join3, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use io::net::Listener;
@@ -42,11 +43,17 @@ use std::rc::Rc;
 /// Runs `mdspace serve`.
 pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let purpose = if arguments.read_only { Purpose::Read } else { Purpose::Write };
-    let machine = Machine::start(kernel, Arena::Large)?.with_maps(arguments.assemble.maps.read()?);
+    let machine = Machine::start(kernel, Arena::Large)?;
+    let machine = machine.with_maps(arguments.assemble.maps.read()?).over(arguments.assemble.overlay.directory())?;
     machine.run(async {
-        let array = machine.assemble(&arguments.assemble, purpose, policy_of(arguments)).await?;
+        let inner = arguments.inner.as_deref();
+        let target = machine.open_target(&arguments.assemble, inner, purpose, policy_of(arguments)).await?;
+        check_writes(&target, purpose)?;
+        let array = target.array().clone();
         array.set_stripe_size(arguments.stripe_size)?;
-        warn_of_doubtful_zeros(&array).await;
+        for array in &target.arrays {
+            warn_of_doubtful_zeros(array).await;
+        }
         let writeback = (arguments.cache == CacheMode::Writeback).then(|| {
             let array = array.clone();
             io::spawn(async move { array.write_back().await })
@@ -60,7 +67,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
         let nbd = nbd_source(arguments.nbd.as_ref(), inherited.nbd, own_sockets)?;
         let source = control_source(arguments.control.as_deref(), inherited.control, own_sockets)?;
         let control = Control { source, http: Http::of(arguments, inherited.http)? };
-        let server = ArrayServer::start(&machine, array, nbd, &arguments.exports, control).await?;
+        let server = ArrayServer::start(&machine, target, nbd, &arguments.exports, control).await?;
         print(&server.greeting(arguments.json))?;
         activation::ready(&server.headline());
         let served = server.run().await;
@@ -69,6 +76,17 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
         }
         served
     })
+}
+
+/// Refuses to open arrays for writing where what is inside of them takes no writes.
+fn check_writes(target: &Target, purpose: Purpose) -> Result<(), Failure> {
+    let Some(inner) = target.inner.as_ref().filter(|_| purpose == Purpose::Write) else { return Ok(()) };
+    let reason = match (target.arrays.len(), target.volume.is_read_only()) {
+        (1, false) => return Ok(()),
+        (1, true) => "only partitions, and linear and striped volumes without snapshots, take writes",
+        _ => "it lies on several arrays, and only what lies on one takes writes",
+    };
+    Err(Failure::refused(format!("--inner {inner}: {reason}")).advise("add --read-only"))
 }
 
 /// The socket for NBD: the user's choice, the service manager's, or one of the user's own directory.
@@ -137,6 +155,7 @@ struct Front {
     addresses: Addresses,
     saved: Rc<SavedScrub>,
     io: Io,
+    target: Target,
     commands: mpsc::UnboundedReceiver<Request>,
     terminated: std::pin::Pin<Box<dyn Future<Output = std::io::Result<io::signal::Signal>>>>,
 }
@@ -151,19 +170,21 @@ impl<'a> ArrayServer<'a> {
     /// Opens the exports and the control socket.
     pub(crate) async fn start(
         machine: &'a Machine,
-        array: Array,
+        target: Target,
         nbd: NbdSource,
         exports: &ExportArguments,
         control: Control,
     ) -> Result<Self, Failure> {
+        let array = target.array().clone();
         // Signals first: a thread started earlier would receive them.
         let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
         let refused = |error: std::io::Error| Failure::refused(error.to_string());
         let gauges = Gauges::new();
         array.observe(Some(Rc::new(gauges.clone())));
-        let saved = Rc::new(SavedScrub::of(&array)?);
-        let volume = Measured::new(Exported(array.clone()), &gauges);
-        let exports = Exports::open(&array.status().name, &volume, nbd, exports).await?;
+        let saved = Rc::new(SavedScrub::of(&array, machine)?);
+        let volume = Measured::new(Exported::of(&target), &gauges);
+        let name = target.inner.clone().unwrap_or_else(|| array.status().name);
+        let exports = Exports::open(&name, &volume, nbd, exports).await?;
         let (sender, commands) = mpsc::unbounded();
         let (control, addresses) = match control.start(Backend(sender)) {
             Ok(started) => started,
@@ -174,15 +195,16 @@ impl<'a> ArrayServer<'a> {
             }
         };
         let background = io::spawn({
-            let (array, saved) = (array.clone(), saved.clone());
+            let (array, saved, others) = (array.clone(), saved.clone(), target.arrays[1..].to_vec());
             saved.restore(&array);
             async move {
-                join(run_background(&array), saved.keep(&array)).await;
+                let others = join_all(others.iter().map(run_background));
+                join3(run_background(&array), saved.keep(&array), others).await;
             }
         });
         let io = Io::of(machine);
         tracing::info!(target: engine::LOG_TARGET, "{}", io.text());
-        let front = Front { exports, addresses, saved, io, commands, terminated: Box::pin(terminated) };
+        let front = Front { exports, addresses, saved, io, commands, target, terminated: Box::pin(terminated) };
         let commands = Commands::new(machine, array, gauges);
         Ok(Self { commands, front, background, control })
     }
@@ -195,7 +217,8 @@ impl<'a> ArrayServer<'a> {
         let exports: String = self.front.exports.status().iter().map(ExportStatus::line).collect();
         let Addresses { http, control } = &self.front.addresses;
         let http = http.as_ref().map_or(String::new(), |url| format!("  {:<10} {url}/metrics\n", "HTTP"));
-        format!("{}\n{exports}{http}  {:<10} {control}\n", self.headline(), "control")
+        let inner = InnerServed::of(&self.front.target).map_or(String::new(), |inner| inner.lines());
+        format!("{}\n{inner}{exports}{http}  {:<10} {control}\n", self.headline(), "control")
     }
 
     /// The array in one line.
@@ -225,10 +248,10 @@ impl<'a> ArrayServer<'a> {
         let mut running = FuturesUnordered::new();
         let ending = front.until_ending(&commands, &mut running).await;
         activation::stopping();
-        let (served, Front { exports, commands: waiting, .. }) = (front.served(), front);
+        let (served, Front { exports, commands: waiting, target, .. }) = (front.served(), front);
         let stop = async {
             exports.stop(&commands.machine.clock).await;
-            commands.array.stop().await
+            target.stop().await
         };
         let stopped = answering(&mut running, |answer| answer.body(&commands.array, &served), stop).await;
         background.await;
@@ -294,6 +317,7 @@ impl Front {
             http: self.addresses.http.clone(),
             io: self.io.clone(),
             pid: std::process::id(),
+            inner: InnerServed::of(&self.target),
             last_scrub: self.saved.last(),
         }
     }

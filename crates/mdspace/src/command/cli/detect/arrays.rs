@@ -3,14 +3,14 @@
 use crate::command::cli::detect::layer::Layer;
 use crate::command::cli::detect::next::Next;
 use crate::command::text::failure::Failure;
-use crate::machine::{Array, Machine, Purpose};
-use disk::Source;
+use crate::layers::{Bytes, Running};
+use crate::machine::{Machine, Purpose};
 use engine::examined::Examination;
 use engine::inspect::find_superblock;
 use engine::{Candidate, Refusal};
 use io::AnyMember;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::rc::Rc;
 
 /// An array of the members that were found.
 #[derive(Serialize)]
@@ -22,6 +22,8 @@ pub(crate) struct ArrayFound {
     /// `clean`, `active`, with `, degraded`; none if it cannot be assembled.
     pub(crate) state: Option<String>,
     pub(crate) bytes: Option<u64>,
+    /// The arrays that its members are inside of, by UUID; none if they are files or devices.
+    pub(crate) inside_of: Vec<String>,
     /// Every member that was found, also those that are not used.
     pub(crate) members: Vec<MemberFound>,
     /// Slots without a member.
@@ -49,59 +51,37 @@ pub(crate) struct MemberFound {
     pub(crate) left_out: Option<String>,
 }
 
-impl ArrayFound {
-    /// Whether its content is of this kind.
-    pub(crate) fn holds(&self, kind: &str) -> bool {
-        self.content.as_ref().is_some_and(|content| content.kind == kind)
-    }
-}
-
 /// An array, and the running engine if it can be assembled.
 pub(crate) struct Assembled {
     pub(crate) found: ArrayFound,
-    pub(crate) array: Option<ArraySource>,
+    pub(crate) bytes: Option<Bytes>,
 }
 
-/// The bytes of an array.
-pub(crate) struct ArraySource(Array);
-
-impl ArraySource {
-    /// The bytes of a running array.
-    pub(crate) fn of(array: &Array) -> Self {
-        Self(array.clone())
-    }
-}
-
-impl Source for ArraySource {
-    fn bytes(&self) -> u64 {
-        self.0.bytes()
-    }
-
-    async fn read(&self, at: u64, length: usize) -> Result<Vec<u8>, String> {
-        let read = self.0.read(at, self.0.pool().take(length)).await;
-        read.map(|buffer| buffer.to_vec()).map_err(|error| error.reason)
-    }
+/// A member, and where it is.
+pub(crate) struct Offered {
+    pub(crate) candidate: Candidate<AnyMember>,
+    /// If it is inside of an array: the UUID of that array, and its bytes.
+    pub(crate) inside_of: Option<(String, Bytes)>,
 }
 
 /// Groups `members` by array, and assembles each.
-pub(crate) async fn assemble(machine: &Machine, members: &[PathBuf]) -> Vec<Assembled> {
-    let mut arrays: Vec<(ArrayFound, Vec<Candidate<AnyMember>>)> = Vec::new();
-    for path in members {
+pub(crate) async fn assemble(machine: &Machine, members: Vec<Offered>) -> Vec<Assembled> {
+    let mut arrays: Vec<(ArrayFound, Vec<Offered>)> = Vec::new();
+    for offered in members {
         // A member that vanished since it was looked at is left out.
-        let Ok(candidate) = machine.open(path, Purpose::Look) else { continue };
-        let Ok(member) = examine(machine, &candidate).await else { continue };
+        let Ok(member) = examine(machine, &offered.candidate).await else { continue };
         let found = member_of(&member);
         match arrays.iter_mut().find(|(array, _)| array.uuid == member.array_uuid) {
-            Some((array, candidates)) => {
+            Some((array, members)) => {
                 array.members.push(found);
-                candidates.push(candidate);
+                members.push(offered);
             }
-            None => arrays.push((array_of(member, found), vec![candidate])),
+            None => arrays.push((array_of(member, found), vec![offered])),
         }
     }
     let mut assembled = Vec::new();
-    for (array, candidates) in arrays {
-        assembled.push(try_array(machine, array, candidates).await);
+    for (array, members) in arrays {
+        assembled.push(try_array(machine, array, members).await);
     }
     assembled
 }
@@ -126,6 +106,7 @@ fn array_of(member: Examination, first: MemberFound) -> ArrayFound {
         slots: member.raid_disks,
         state: None,
         bytes: None,
+        inside_of: Vec::new(),
         members: vec![first],
         missing: Vec::new(),
         refusal: None,
@@ -135,14 +116,24 @@ fn array_of(member: Examination, first: MemberFound) -> ArrayFound {
     }
 }
 
-async fn try_array(machine: &Machine, mut found: ArrayFound, candidates: Vec<Candidate<AnyMember>>) -> Assembled {
+async fn try_array(machine: &Machine, mut found: ArrayFound, members: Vec<Offered>) -> Assembled {
+    let (mut candidates, mut below) = (Vec::new(), Vec::new());
+    for Offered { candidate, inside_of } in members {
+        candidates.push(candidate);
+        if let Some((uuid, bytes)) = inside_of {
+            if !found.inside_of.contains(&uuid) {
+                found.inside_of.push(uuid);
+            }
+            below.push(bytes);
+        }
+    }
     let array = match machine.assemble_candidates(candidates, false, Purpose::Look).await {
         Ok(array) => array,
         Err(refusal) => {
             let failure = Failure::from(refusal);
             found.advice = failure.advice();
             found.refusal = Some(failure.reason());
-            return Assembled { found, array: None };
+            return Assembled { found, bytes: None };
         }
     };
     let status = array.status();
@@ -154,7 +145,7 @@ async fn try_array(machine: &Machine, mut found: ArrayFound, candidates: Vec<Can
     // The freshest superblock counts, and the first member may be a stale one.
     (found.level, found.slots, found.name) = (status.level, status.raid_disks, status.name);
     (found.state, found.bytes, found.missing) = (Some(status.state), Some(status.array_bytes), status.missing);
-    let array = ArraySource(array);
-    found.content = Some(Layer::of(&array).await);
-    Assembled { found, array: Some(array) }
+    let bytes = Bytes::Array(Rc::new(Running { array, below }));
+    found.content = Some(Layer::of(&bytes).await);
+    Assembled { found, bytes: Some(bytes) }
 }

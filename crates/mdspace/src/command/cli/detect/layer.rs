@@ -57,7 +57,7 @@ impl Layer {
                     layer.label = Some(group.name);
                     layer.uuid = Some(id);
                 }
-                Some((_, Err(reason))) => layer.note = Some(reason),
+                Some((_, Err(reason))) => layer.note = Some(reason.to_string()),
                 None => layer.note = Some("its label is damaged".to_owned()),
             },
             _ => {}

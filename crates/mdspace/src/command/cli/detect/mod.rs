@@ -4,6 +4,7 @@
 //! what cannot be assembled is listed with the reason.
 
 mod arrays;
+mod containers;
 mod layer;
 mod next;
 mod search;
@@ -11,21 +12,25 @@ mod text;
 mod volumes;
 
 use crate::command::cli::arguments::DetectArguments;
+use crate::command::opening::container;
 use crate::command::opening::members::expand_with_directories;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json};
-use crate::machine::{Arena, Machine};
+use crate::layers::{Physical, members_in};
+use crate::machine::{Arena, Machine, Purpose};
 use crate::names::name_of;
 use crate::place::{DiskFile, resolve};
 use crate::whole_disks;
-pub(super) use arrays::ArraySource;
-use arrays::{ArrayFound, Assembled};
+use arrays::{ArrayFound, Assembled, Offered};
+use containers::ContainerFound;
 use disk::{Section, Source};
+use engine::Candidate;
 use layer::Layer;
+pub(super) use next::{find, word};
 use parity::Kernel;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use volumes::{Physical, VolumeGroup};
+use volumes::VolumeGroup;
 
 /// The findings. Their fields are a stable interface (docs/json.md).
 #[derive(Serialize)]
@@ -33,6 +38,7 @@ struct Report {
     disks: Vec<DiskFound>,
     arrays: Vec<ArrayFound>,
     volume_groups: Vec<VolumeGroup>,
+    containers: Vec<ContainerFound>,
     unusable: Vec<Unusable>,
 }
 
@@ -80,6 +86,9 @@ struct Unusable {
     reason: String,
 }
 
+/// The deepest nesting of arrays that is looked into.
+const DEPTH_MAX: usize = 4;
+
 /// Runs `mdspace detect`.
 pub(crate) fn run(arguments: &DetectArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     if arguments.search {
@@ -99,8 +108,14 @@ pub(crate) fn run(arguments: &DetectArguments, kernel: Option<&'static Kernel>) 
 
 async fn detect(machine: &Machine, paths: &[PathBuf]) -> Report {
     let (mut disks, mut unusable, mut members, mut physical) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut of_containers = Vec::new();
     for path in paths {
-        match look(path, &mut members, &mut physical).await {
+        match container::look(path) {
+            Some(Ok(disk)) => of_containers.push(disk),
+            Some(Err(reason)) => unusable.push(Unusable { name: name_of(path), reason }),
+            None => {}
+        }
+        match look(machine, path, &mut members, &mut physical).await {
             Ok(disk) => disks.push(disk),
             Err(error) => {
                 let reason = format!("{}: {error}", name_of(path));
@@ -108,22 +123,36 @@ async fn detect(machine: &Machine, paths: &[PathBuf]) -> Report {
             }
         }
     }
+    let outer = members.iter().filter_map(|path| machine.open(path, Purpose::Look).ok());
+    let mut offered: Vec<Offered> = outer.map(|candidate| Offered { candidate, inside_of: None }).collect();
     let mut arrays = Vec::new();
-    for Assembled { found, array } in arrays::assemble(machine, &members).await {
-        if let Some(array) = array
-            && found.holds("lvm")
-        {
-            physical.extend(Physical::of_array(&found, array).await);
+    // Arrays of files and devices first, then the arrays inside of them.
+    for _ in 0..DEPTH_MAX {
+        for Assembled { found, bytes } in arrays::assemble(machine, std::mem::take(&mut offered)).await {
+            if let Some(bytes) = bytes {
+                physical.extend(Physical::of(found.uuid.clone(), bytes.clone()).await.and_then(Result::ok));
+                offered.extend(members_in(&found.uuid, &bytes).await.into_iter().map(|member| Offered {
+                    candidate: Candidate { name: member.name, member: member.bytes.member() },
+                    inside_of: Some((found.uuid.clone(), member.bytes)),
+                }));
+            }
+            arrays.push(found);
         }
-        arrays.push(found);
     }
-    let mut volume_groups = volumes::groups(&physical).await;
+    let mut volume_groups = volumes::groups(machine, &physical).await;
+    let mut containers = containers::look(machine, of_containers).await;
     next::add(&mut arrays, &mut volume_groups);
-    Report { disks, arrays, volume_groups, unusable }
+    next::add_of_containers(&mut containers);
+    Report { disks, arrays, volume_groups, containers, unusable }
 }
 
 /// Looks at one disk; adds the members of arrays and the physical volumes on it.
-async fn look(path: &Path, members: &mut Vec<PathBuf>, physical: &mut Vec<Physical>) -> std::io::Result<DiskFound> {
+async fn look(
+    machine: &Machine,
+    path: &Path,
+    members: &mut Vec<PathBuf>,
+    physical: &mut Vec<Physical>,
+) -> std::io::Result<DiskFound> {
     let (file, part) = resolve(path)?;
     let file = DiskFile::open(&file)?;
     let io::Part { at, bytes } = part.unwrap_or(io::Part { at: 0, bytes: u64::MAX });
@@ -135,7 +164,7 @@ async fn look(path: &Path, members: &mut Vec<PathBuf>, physical: &mut Vec<Physic
         if content.kind == "md" {
             members.push(path.to_owned());
         }
-        physical.extend(Physical::of_disk(path, &content).await);
+        physical.extend(volumes::on_disk(machine, path, &content).await);
         return Ok(DiskFound { name, bytes, table: None, partitions: Vec::new(), content: Some(content) });
     };
     let mut partitions = Vec::new();
@@ -146,7 +175,7 @@ async fn look(path: &Path, members: &mut Vec<PathBuf>, physical: &mut Vec<Physic
         if content.kind == "md" {
             members.push(place.clone());
         }
-        physical.extend(Physical::of_disk(&place, &content).await);
+        physical.extend(volumes::on_disk(machine, &place, &content).await);
         partitions.push(PartitionFound {
             name: name_of(&place),
             number: partition.number,
@@ -164,14 +193,21 @@ async fn look(path: &Path, members: &mut Vec<PathBuf>, physical: &mut Vec<Physic
 
 impl Report {
     /// The result for the exit status, as of `examine`.
-    fn verdict(&self) -> Result<(), Failure> {
+    fn verdict<'a>(&'a self) -> Result<(), Failure> {
         if !self.unusable.is_empty() {
             let reasons: Vec<&str> = self.unusable.iter().map(|disk| &*disk.reason).collect();
             return Err(Failure::refused(reasons.join("\n  and: ")).advise("name disks, their images, or members"));
         }
-        let Some(array) = self.arrays.iter().find(|array| array.refusal.is_some()) else { return Ok(()) };
-        let reason = array.refusal.as_deref().unwrap_or_default();
-        let failure = Failure::unwell(format!("array {}: {reason}", array.uuid));
-        Err(array.advice.iter().fold(failure, |failure, advice| failure.advise(advice)))
+        let of_array = |array: &'a ArrayFound| {
+            let reason = format!("array {}: {}", array.uuid, array.refusal.as_deref()?);
+            Some((reason, array.advice.as_deref()))
+        };
+        let volumes = self.containers.iter().flat_map(|container| &container.volumes);
+        let mut of_volumes = volumes.filter_map(|volume| Some((volume.refusal.clone()?, volume.advice.as_deref())));
+        match self.arrays.iter().find_map(of_array).or_else(|| of_volumes.next()) {
+            None => Ok(()),
+            Some((reason, None)) => Err(Failure::unwell(reason)),
+            Some((reason, Some(advice))) => Err(Failure::unwell(reason).advise(advice)),
+        }
     }
 }

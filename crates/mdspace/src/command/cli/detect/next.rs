@@ -3,7 +3,8 @@
 //! Each command works as it is printed. It reads: no command here writes to a member.
 
 use crate::command::cli::detect::arrays::ArrayFound;
-use crate::command::cli::detect::layer::Inner;
+use crate::command::cli::detect::containers::ContainerFound;
+use crate::command::cli::detect::layer::{Inner, Layer};
 use crate::command::cli::detect::volumes::VolumeGroup;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -31,50 +32,84 @@ const SYSTEM: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// Adds the commands to each array and volume group.
 pub(crate) fn add(arrays: &mut [ArrayFound], groups: &mut [VolumeGroup]) {
-    for array in arrays.iter_mut().filter(|array| array.refusal.is_none()) {
-        array.next = of_array(array);
+    for index in 0..arrays.len() {
+        arrays[index].next = match arrays[index].refusal {
+            None => of_array(&arrays[index], arrays),
+            Some(_) => Vec::new(),
+        };
     }
     for group in groups {
         group.next = of_group(group, arrays);
     }
 }
 
-/// Lists of the files of a group's volumes: from copies of these, or of the arrays if there are several.
+/// Adds the commands to each volume of a container.
+pub(crate) fn add_of_containers(containers: &mut [ContainerFound]) {
+    for container in containers {
+        let disks: Vec<String> = container.disks.iter().map(|disk| word(disk)).collect();
+        let several = container.volumes.len() > 1;
+        for volume in container.volumes.iter_mut().filter(|volume| volume.refusal.is_none()) {
+            let name = if several { format!(" --name {}", word(&volume.name)) } else { String::new() };
+            let members = format!("{}{name}", disks.join(" "));
+            let short = short_of(&volume.name, &container.id);
+            let Some(content) = &volume.content else { continue };
+            volume.next = of_content(content, &members, "", &short);
+        }
+    }
+}
+
+/// Lists of the files of a group's volumes, from copies of these.
 fn of_group(group: &VolumeGroup, arrays: &[ArrayFound]) -> Vec<Next> {
-    let owners: Vec<&ArrayFound> = arrays.iter().filter(|array| group.physical.contains(&array.uuid)).collect();
-    if group.missing > 0 || owners.len() != group.physical.len() {
+    let is_on_array = |owner: &&String| arrays.iter().any(|array| array.uuid == **owner);
+    if group.missing > 0 || !group.physical.iter().any(|owner| is_on_array(&owner)) {
         return Vec::new();
     }
-    let [array] = owners[..] else { return of_copies(group, &owners) };
-    let members = members(array);
+    let members: Vec<String> = group.physical.iter().map(|owner| members_of(owner, arrays)).collect();
+    let members = members.join(" ");
     let mut next = Vec::new();
     for volume in &group.volumes {
         let Some(listers) = listers_of(volume.content.kind) else { continue };
-        let (name, file) = (format!("{}/{}", group.name, volume.name), format!("{}.img", volume.name));
-        next.push(Next {
-            what: format!("copies {name} into {file}"),
-            command: format!("mdspace read {members} --inner {} --output {}", word(&name), word(&file)),
-        });
-        next.push(in_file("lists the files in the copy", listers, &file));
+        let name = format!("{}/{}", group.name, volume.name);
+        next.extend(of_inner(&members, &name, &name, &format!("{}.img", volume.name), listers));
     }
     next
 }
 
-/// Lists of files from copies of several arrays, which guestfish takes together.
-fn of_copies(group: &VolumeGroup, owners: &[&ArrayFound]) -> Vec<Next> {
-    let images: String = owners.iter().map(|array| format!(" -a {}", word(&image(array)))).collect();
-    let volumes = group.volumes.iter().filter(|volume| listers_of(volume.content.kind).is_some());
-    let list = |volume: &Inner| {
-        let arguments = format!("--ro{images} -m {} ls /", word(&format!("/dev/{}/{}", group.name, volume.name)));
-        let what = format!("lists the files of {}, from copies of the arrays", volume.name);
-        listing(&what, &[("guestfish", "guestfish", &arguments)])
+/// A copy of something inside, and the list of its files; or the same without a copy.
+fn of_inner(members: &str, what: &str, name: &str, file: &str, listers: &[Lister]) -> Vec<Next> {
+    let copy = Next {
+        what: format!("copies {what} into {file}"),
+        command: format!("mdspace read {members} --inner {} --output {}", word(name), word(file)),
     };
-    volumes.map(list).collect()
+    let mut next = vec![copy, in_file("lists the files in the copy", listers, file)];
+    if is_fuse_there() {
+        let directory = file.strip_suffix(".img").unwrap_or(file);
+        next.push(served(&format!("{members} --inner {}", word(name)), directory));
+    }
+    next
 }
 
-/// The members of an array, for a shell.
-fn members(array: &ArrayFound) -> String {
-    let members: Vec<String> = array.members.iter().map(|member| word(&member.name)).collect();
+fn is_fuse_there() -> bool {
+    find("fusermount3").is_some() && Path::new("/dev/fuse").exists()
+}
+
+/// The same without a copy.
+fn served(arguments: &str, directory: &str) -> Next {
+    Next {
+        what: format!("without a copy: the file {directory}/array, until ctrl-C"),
+        command: format!("mkdir -p {0} && mdspace serve {arguments} --read-only --fuse {0}", word(directory)),
+    }
+}
+
+/// The members of an array, for a shell; of an array inside of others the members of those. Anything else is a member.
+fn members_of(owner: &str, arrays: &[ArrayFound]) -> String {
+    let members: Vec<String> = match arrays.iter().find(|array| array.uuid == owner) {
+        None => vec![word(owner)],
+        Some(ArrayFound { inside_of, members, .. }) if inside_of.is_empty() => {
+            members.iter().map(|member| word(&member.name)).collect()
+        }
+        Some(ArrayFound { inside_of, .. }) => inside_of.iter().map(|outer| members_of(outer, arrays)).collect(),
+    };
     members.join(" ")
 }
 
@@ -88,48 +123,44 @@ fn listers_of(kind: &str) -> Option<&'static [Lister]> {
     }
 }
 
-/// Copies of the partitions of an array that have files.
-fn of_partitions(array: &ArrayFound) -> Vec<Next> {
-    let (members, short) = (members(array), short(array));
-    let parts = array.content.iter().flat_map(|content| &content.inside);
+/// Copies of the partitions of something that have files.
+fn of_partitions(content: &Layer, members: &str, short: &str) -> Vec<Next> {
     let copy = |part: &Inner| {
         let listers = listers_of(part.content.kind)?;
-        let file = format!("{short}-{}.img", part.name);
-        let what = format!("copies partition {} into {file}", part.name);
-        let command = format!("mdspace read {members} --inner {} --output {}", part.name, word(&file));
-        Some([Next { what, command }, in_file("lists the files in the copy", listers, &file)])
+        let what = format!("partition {}", part.name);
+        Some(of_inner(members, &what, &part.name, &format!("{short}-{}.img", part.name), listers))
     };
-    parts.filter_map(copy).flatten().collect()
+    content.inside.iter().filter_map(copy).flatten().collect()
 }
 
-fn of_array(array: &ArrayFound) -> Vec<Next> {
-    let members = members(array);
-    let kind = array.content.as_ref().map_or("", |content| content.kind);
-    match kind {
-        "swap" | "empty" => return Vec::new(),
-        "partitions" => return of_partitions(array),
+fn of_array(array: &ArrayFound, arrays: &[ArrayFound]) -> Vec<Next> {
+    let inner = match array.inside_of.is_empty() {
+        true => String::new(),
+        false => format!(" --inner {}", array.uuid),
+    };
+    let members = members_of(&array.uuid, arrays);
+    let content = array.content.as_ref();
+    content.map_or_else(Vec::new, |content| of_content(content, &members, &inner, &short(array)))
+}
+
+/// The commands for what `members` hold, or what `inner` in them holds.
+fn of_content(content: &Layer, members: &str, inner: &str, short: &str) -> Vec<Next> {
+    match content.kind {
+        // What is inside of these has commands of its own.
+        "swap" | "empty" | "md" | "lvm" => return Vec::new(),
+        "partitions" => return of_partitions(content, members, short),
         _ => {}
     }
-    let image = image(array);
+    let image = format!("{short}.img");
     let mut next = vec![Next {
         what: format!("copies it into {image}"),
-        command: format!("mdspace read {members} --output {}", word(&image)),
+        command: format!("mdspace read {members}{inner} --output {}", word(&image)),
     }];
-    if let Some(listers) = listers_of(kind) {
+    if let Some(listers) = listers_of(content.kind) {
         next.push(in_file("lists the files in the copy", listers, &image));
     }
-    if kind == "md" {
-        next.push(Next {
-            what: "shows the array inside, with the copies of the others".to_owned(),
-            command: format!("mdspace detect {}", word(&image)),
-        });
-    }
-    if find("fusermount3").is_some() && Path::new("/dev/fuse").exists() {
-        let directory = short(array);
-        next.push(Next {
-            what: format!("without a copy: the file {directory}/array, until ctrl-C"),
-            command: format!("mkdir -p {0} && mdspace serve {members} --read-only --fuse {0}", word(&directory)),
-        });
+    if is_fuse_there() {
+        next.push(served(&format!("{members}{inner}"), short));
     }
     next
 }
@@ -161,12 +192,13 @@ fn listing(what: &str, listers: &[(&str, &str, &str)]) -> Next {
 }
 
 /// A program, and whether its name alone starts it.
-struct Program {
-    file: PathBuf,
+pub(crate) struct Program {
+    pub(crate) file: PathBuf,
     is_in_path: bool,
 }
 
-fn find(program: &str) -> Option<Program> {
+/// Finds a program in the user's PATH, and where the system's own programs are.
+pub(crate) fn find(program: &str) -> Option<Program> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let own = std::env::split_paths(&path).map(|directory| (directory, true));
     let system = SYSTEM.iter().map(|directory| (PathBuf::from(directory), false));
@@ -178,13 +210,12 @@ fn find(program: &str) -> Option<Program> {
 
 /// A short name for files: the array's name without its host, or the beginning of its UUID.
 fn short(array: &ArrayFound) -> String {
-    let name = array.name.rsplit(':').next().unwrap_or_default();
-    let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
-    if is_plain && !name.starts_with('-') { format!("md-{name}") } else { format!("md-{}", &array.uuid[..8]) }
+    short_of(array.name.rsplit(':').next().unwrap_or_default(), &array.uuid)
 }
 
-fn image(array: &ArrayFound) -> String {
-    format!("{}.img", short(array))
+fn short_of(name: &str, id: &str) -> String {
+    let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    if is_plain && !name.starts_with('-') { format!("md-{name}") } else { format!("md-{}", &id[..8.min(id.len())]) }
 }
 
 /// A word for a shell. Names that need it are quoted already, by [`crate::names::name_of`].

@@ -2,6 +2,7 @@
 
 use super::{DiskFound, PartitionFound, Report};
 use crate::command::cli::detect::arrays::{ArrayFound, MemberFound};
+use crate::command::cli::detect::containers::{ContainerFound, SlotFound};
 use crate::command::cli::detect::layer::{Inner, Layer};
 use crate::command::cli::detect::next::Next;
 use crate::command::cli::detect::volumes::VolumeGroup;
@@ -17,6 +18,7 @@ pub(super) fn of(report: &Report) -> String {
         groups.for_each(|group| text += &of_group(group, "  "));
         text += &next(&array.next);
     }
+    text += &report.containers.iter().map(of_container).collect::<String>();
     let is_on_array =
         |group: &&VolumeGroup| report.arrays.iter().any(|array| group.physical.first() == Some(&array.uuid));
     for group in report.volume_groups.iter().filter(|group| !is_on_array(group)) {
@@ -72,6 +74,9 @@ fn of_array(array: &ArrayFound) -> String {
         text += &format!(", {}, {state}", Size(bytes));
     }
     text.push('\n');
+    if !array.inside_of.is_empty() {
+        text += &format!("  inside of {}\n", array.inside_of.join(", "));
+    }
     let rows: Vec<Vec<String>> = array.members.iter().map(member).collect();
     text += &columns(&rows);
     for slot in &array.missing {
@@ -100,6 +105,31 @@ fn inside(parts: &[Inner], indent: &str) -> String {
     let row =
         |part: &Inner| vec![format!("{indent}{}", part.name), Size(part.bytes).to_string(), describe(&part.content)];
     columns(&parts.iter().map(row).collect::<Vec<_>>())
+}
+
+fn of_container(container: &ContainerFound) -> String {
+    let ContainerFound { kind, id, volumes, .. } = container;
+    let mut text = String::new();
+    for volume in volumes {
+        let state = volume.state.as_ref().map(|state| format!(", {state}")).unwrap_or_default();
+        let name = volume.name.escape_default();
+        text +=
+            &format!("\nvolume \"{name}\" of {kind} container {id}: {}, {}{state}\n", volume.level, Size(volume.bytes));
+        let slot = |(index, slot): (usize, &SlotFound)| {
+            let disk = slot.disk.clone().unwrap_or_else(|| "not here".to_owned());
+            let state = if slot.current { "" } else { "not current" };
+            vec![format!("  slot {index}"), disk, slot.id.clone().unwrap_or_default(), state.to_owned()]
+        };
+        text += &columns(&volume.slots.iter().enumerate().map(slot).collect::<Vec<_>>());
+        text += &volume.refusal.as_ref().map(|refusal| format!("  cannot be read: {refusal}\n")).unwrap_or_default();
+        text += &volume.advice.as_ref().map(|advice| format!("  needs: {advice}\n")).unwrap_or_default();
+        if let Some(content) = &volume.content {
+            text += &format!("  holds {}\n", describe(content));
+            text += &inside(&content.inside, "    ");
+        }
+        text += &next(&volume.next);
+    }
+    text
 }
 
 fn of_group(group: &VolumeGroup, indent: &str) -> String {

@@ -2,10 +2,14 @@
 //! a write does not change.
 //!
 //! A header of 4096 bytes, then the partial parity of its entries in order. It is on the member with the stripe's
-//! parity. Nothing here replays a log.
+//! parity. Nothing here replays a log; [`Repair`] says what a replay does for an entry.
 //!
 //! Facts: `Documentation/driver-api/md/raid5-ppl.rst`, `drivers/md/raid5-ppl.c`, `struct ppl_header` in `md_p.h`;
 //! `docs/format.md`.
+
+mod repair;
+
+pub use repair::Repair;
 
 use std::mem::{offset_of, size_of};
 
@@ -79,6 +83,10 @@ pub struct Header {
     pub entries: Vec<Entry>,
 }
 
+/// The field of a header's defect when its checksum is wrong. Such a header was torn while it was written, so that none
+/// of its writes had begun.
+pub const TORN: &str = "ppl.checksum";
+
 /// The log's CRC-32C.
 pub fn checksum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
@@ -109,7 +117,7 @@ impl Header {
         };
         let expected = header_checksum(raw);
         if raw.checksum.get() != expected {
-            return defect("ppl.checksum", format!("{:08x}, but the bytes give {expected:08x}", raw.checksum));
+            return defect(TORN, format!("{:08x}, but the bytes give {expected:08x}", raw.checksum));
         }
         if raw.signature.get() != signature(set_uuid) {
             return defect("ppl.signature", format!("{:08x} is another array's", raw.signature));
@@ -119,11 +127,17 @@ impl Header {
             return defect("ppl.entries_count", format!("{count}, more than {ENTRIES_MAX}"));
         };
         let entries: Vec<Entry> = entries.iter().map(Entry::from_raw).collect();
-        let used = entries.iter().map(|entry| u64::from(entry.partial_parity_bytes)).sum::<u64>() + HEADER_BYTES as u64;
-        if used > log_bytes {
-            return defect("ppl.pp_size", format!("entries end at byte {used} of a log of {log_bytes}"));
+        let header = Self { signature: raw.signature.get(), generation: raw.generation.get(), entries };
+        if header.bytes() > log_bytes {
+            return defect("ppl.pp_size", format!("entries end at byte {} of a log of {log_bytes}", header.bytes()));
         }
-        Ok(Self { signature: raw.signature.get(), generation: raw.generation.get(), entries })
+        Ok(header)
+    }
+
+    /// Bytes of the header and the partial parity of its entries. The next of several headers follows.
+    pub fn bytes(&self) -> u64 {
+        let partial: u64 = self.entries.iter().map(|entry| u64::from(entry.partial_parity_bytes)).sum();
+        HEADER_BYTES as u64 + partial
     }
 
     /// Encodes the header; `decode` of the bytes returns `self`.

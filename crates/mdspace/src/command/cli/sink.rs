@@ -24,7 +24,7 @@ const BLOCK: usize = 4096;
 
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// How bytes get into the target.
+/// How bytes get into the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// In order alone: a pipe, or a file that another program opened.
@@ -36,18 +36,18 @@ enum Kind {
 }
 
 /// A file, device or pipe that takes bytes of an array.
-pub(super) struct Target {
+pub(super) struct Sink {
     file: File,
     kind: Kind,
     /// Its name in messages.
     pub(super) name: String,
-    /// Where the next byte of [`Target::append`] goes.
+    /// Where the next byte of [`Sink::append`] goes.
     at: u64,
     /// A file of our own that may hold data where zeros are put.
     holds_data: bool,
 }
 
-impl Target {
+impl Sink {
     /// Standard output.
     pub(super) fn stdout() -> Result<Self, Failure> {
         let stdout = std::io::stdout().as_fd().try_clone_to_owned();
@@ -59,10 +59,10 @@ impl Target {
     pub(super) async fn create(
         machine: &Machine,
         path: &Path,
-        array: &Array,
+        arrays: &[Array],
         overwrite: bool,
     ) -> Result<Self, Failure> {
-        refuse_member(path, array, "--output")?;
+        refuse_member(path, arrays, "--output")?;
         let cannot = |error: std::io::Error| Failure::refused(format!("{}: cannot create: {error}", name_of(path)));
         if path.metadata().is_err() {
             return Ok(Self::of(File::create(path).map_err(cannot)?, Kind::File, path, false));
@@ -78,8 +78,8 @@ impl Target {
     }
 
     /// The file or device `path` of an earlier run, with what it holds.
-    pub(super) fn reopen(path: &Path, array: &Array) -> Result<Self, Failure> {
-        refuse_member(path, array, "--output")?;
+    pub(super) fn reopen(path: &Path, arrays: &[Array]) -> Result<Self, Failure> {
+        refuse_member(path, arrays, "--output")?;
         let (file, kind) = open(path)?;
         Ok(Self::of(file, kind, path, true))
     }
@@ -131,7 +131,7 @@ impl Target {
         fallocate(&self.file, flags, at, zeros.len() as u64).or_else(|_| self.file.write_all_at(zeros, at))
     }
 
-    /// Ends a file where the last byte of [`Target::append`] is, which may be a hole.
+    /// Ends a file where the last byte of [`Sink::append`] is, which may be a hole.
     pub(super) fn finish(&self) -> std::io::Result<()> {
         if self.kind == Kind::File { self.file.set_len(self.at) } else { Ok(()) }
     }
@@ -195,9 +195,10 @@ fn open(path: &Path) -> Result<(File, Kind), Failure> {
     Ok((file, kind))
 }
 
-/// Refuses `path` if it is a member of `array`: the copy would overwrite or read the array's own metadata.
-pub(super) fn refuse_member(path: &Path, array: &Array, option: &str) -> Result<(), Failure> {
-    if array.status().members.iter().any(|member| is_same_file(path, &file_of(&path_of(&member.name)))) {
+/// Refuses `path` if it is a member of one of `arrays`: the copy would overwrite or read the array's own metadata.
+pub(super) fn refuse_member(path: &Path, arrays: &[Array], option: &str) -> Result<(), Failure> {
+    let mut members = arrays.iter().flat_map(|array| array.status().members);
+    if members.any(|member| is_same_file(path, &file_of(&path_of(&member.name)))) {
         let refused = Failure::refused(format!("{}: a member of this array", name_of(path)));
         return Err(refused.advise(format!("choose another {option}")));
     }
@@ -241,7 +242,7 @@ mod tests {
     #[test]
     fn a_file_holds_what_was_put_and_its_zeros_take_no_room() {
         let place = tempfile::tempdir().expect("a directory");
-        let path = place.path().join("target");
+        let path = place.path().join("sink");
         let mut bytes = vec![0; 40 * BLOCK + 100];
         for at in [5, 3 * BLOCK, 20 * BLOCK + 7, 20 * BLOCK + 8] {
             bytes[at] = 1;
@@ -253,9 +254,9 @@ mod tests {
                     std::fs::write(&path, vec![9; bytes.len()]).expect("of our own");
                 }
                 let file = File::options().write(true).create(true).truncate(false).open(&path).expect("of our own");
-                let mut target = Target::of(file, Kind::File, &path, holds_data);
-                bytes.chunks(piece).for_each(|piece| target.append(piece).expect("there is room"));
-                target.finish().expect("there is room");
+                let mut sink = Sink::of(file, Kind::File, &path, holds_data);
+                bytes.chunks(piece).for_each(|piece| sink.append(piece).expect("there is room"));
+                sink.finish().expect("there is room");
                 assert!(std::fs::read(&path).expect("it is there") == bytes, "{piece} at a time");
                 let blocks = path.metadata().expect("it is there").blocks() * 512;
                 assert!(piece < BLOCK || blocks <= 8 * BLOCK as u64, "{blocks} bytes in use, {piece} at a time");

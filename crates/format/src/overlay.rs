@@ -1,0 +1,398 @@
+//! The index of an overlay: which blocks of a member an overlay's data file holds, and whose member that is. A format
+//! of our own; the kernel never sees it. Layout: `docs/format.md`, "Overlays".
+//!
+//! An index is a header and a log of records. A record names runs of blocks whose data was on stable storage before the
+//! record was written. A record is complete or does not count: after a power loss the last one may be torn, and the
+//! blocks that it names are then the member's own. A record that is damaged although a later one is whole was complete
+//! once, so the index is refused: what it named cannot be told.
+//!
+//! Nothing here reads a file, and no memory is taken in proportion to an unchecked field.
+
+use crate::Defect;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The bytes of a block, in which an overlay keeps a member's data.
+pub const BLOCK_BYTES: u64 = 4096;
+
+/// The bytes at each end of a member of which the header has a checksum.
+pub const END_BYTES: u64 = 1 << 20;
+
+const MAGIC: [u8; 8] = *b"mdsp-ovl";
+const RECORD_MAGIC: [u8; 8] = *b"mdsp-rec";
+const VERSION: u32 = 1;
+
+/// Header and records begin at multiples of this.
+const ALIGNMENT: usize = 8;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct RawHeader {
+    magic: [u8; 8],
+    version: U32,
+    /// Of everything behind it in the header, the name included.
+    checksum: U32,
+    member_bytes: U64,
+    first: U32,
+    last: U32,
+    block_bytes: U32,
+    name_bytes: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct RawRecord {
+    magic: [u8; 8],
+    /// Of everything behind it in the record, the runs included.
+    checksum: U32,
+    count: U32,
+    /// Where the record is, so that bytes of another place are never taken for it.
+    at: U64,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct RawRun {
+    first: U64,
+    blocks: U64,
+}
+
+/// The bytes before what a checksum covers.
+const UNSUMMED_HEADER: usize = 16;
+const UNSUMMED_RECORD: usize = 12;
+
+/// The CRC-32C of `bytes`, as overlays have it.
+pub fn checksum(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes)
+}
+
+/// The member that an overlay belongs to, as it was when the overlay was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// How the member is opened: a path, or what stands for one.
+    pub name: Vec<u8>,
+    /// Its contents.
+    pub identity: Identity,
+}
+
+/// What a member held when its overlay was made. Every change of a superblock changes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// The member's length.
+    pub bytes: u64,
+    /// The checksum of its first [`END_BYTES`], or of all if it is shorter.
+    pub first: u32,
+    /// The checksum of its last [`END_BYTES`].
+    pub last: u32,
+}
+
+impl Header {
+    /// The bytes of the header. The first record follows them.
+    ///
+    /// # Panics
+    /// When the name has 4 GiB or more.
+    pub fn encode(&self) -> Vec<u8> {
+        let Identity { bytes, first, last } = self.identity;
+        let name_bytes = u32::try_from(self.name.len()).expect("a name is short");
+        let raw = RawHeader {
+            magic: MAGIC,
+            version: VERSION.into(),
+            checksum: 0.into(),
+            member_bytes: bytes.into(),
+            first: first.into(),
+            last: last.into(),
+            block_bytes: (BLOCK_BYTES as u32).into(),
+            name_bytes: name_bytes.into(),
+        };
+        let mut encoded = raw.as_bytes().to_vec();
+        encoded.extend_from_slice(&self.name);
+        encoded.resize(encoded.len().next_multiple_of(ALIGNMENT), 0);
+        seal(&mut encoded, UNSUMMED_HEADER);
+        encoded
+    }
+
+    /// Decodes the header of an index, and returns where the first record is.
+    ///
+    /// # Errors
+    /// When it is damaged, of another version, or not whole.
+    pub fn decode(bytes: &[u8]) -> Result<(Self, usize), Defect> {
+        let defect = |field, reason: String| Err(Defect::new(field, reason));
+        let Ok((raw, rest)) = RawHeader::ref_from_prefix(bytes) else {
+            return defect("overlay.header", format!("only {} bytes", bytes.len()));
+        };
+        if raw.magic != MAGIC {
+            return defect("overlay.magic", "not the index of an overlay".to_owned());
+        }
+        if raw.version.get() != VERSION {
+            return defect("overlay.version", format!("{}, this mdspace knows {VERSION}", raw.version));
+        }
+        let name_bytes = raw.name_bytes.get() as usize;
+        let end =
+            (size_of::<RawHeader>().checked_add(name_bytes)).and_then(|end| end.checked_next_multiple_of(ALIGNMENT));
+        let Some((whole, end)) = end.and_then(|end| Some((bytes.get(..end)?, end))) else {
+            return defect("overlay.name_bytes", format!("{name_bytes}, but the index ends before"));
+        };
+        let sum = checksum(&whole[UNSUMMED_HEADER..]);
+        if raw.checksum.get() != sum {
+            return defect("overlay.checksum", format!("{:08x}, but the header gives {sum:08x}", raw.checksum));
+        }
+        if u64::from(raw.block_bytes.get()) != BLOCK_BYTES {
+            return defect("overlay.block_bytes", format!("{}, this mdspace knows {BLOCK_BYTES}", raw.block_bytes));
+        }
+        let identity = Identity { bytes: raw.member_bytes.get(), first: raw.first.get(), last: raw.last.get() };
+        Ok((Self { name: rest[..name_bytes].to_vec(), identity }, end))
+    }
+}
+
+/// Writes the checksum of what is behind the first `unsummed` bytes in front of it.
+fn seal(bytes: &mut [u8], unsummed: usize) {
+    let sum = checksum(&bytes[unsummed..]);
+    let field = if unsummed == UNSUMMED_HEADER { 12..16 } else { 8..12 };
+    bytes[field].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// A decoded index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Index {
+    /// The member.
+    pub header: Header,
+    /// The blocks that the data file holds.
+    pub blocks: Blocks,
+    /// Where the next record belongs. Bytes behind it are of a torn record.
+    pub end: u64,
+}
+
+impl Index {
+    /// Decodes an index.
+    ///
+    /// # Errors
+    /// When the header is damaged or of another version, or a record other than the last is damaged.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Defect> {
+        let (header, mut end) = Header::decode(bytes)?;
+        let blocks_of_member = header.identity.bytes.div_ceil(BLOCK_BYTES);
+        let mut blocks = Blocks::default();
+        while let Some((runs, next)) = record(bytes, end) {
+            for run in runs {
+                let (first, count) = (run.first.get(), run.blocks.get());
+                match first.checked_add(count) {
+                    Some(behind) if behind <= blocks_of_member => blocks.insert(first..behind),
+                    _ => {
+                        let reason = format!("{count} blocks from {first} on, but the member has {blocks_of_member}");
+                        return Err(Defect::new("overlay.record", reason));
+                    }
+                }
+            }
+            end = next;
+        }
+        let mut later = (end..bytes.len()).step_by(ALIGNMENT).skip(1);
+        if let Some(at) = later.find(|at| record(bytes, *at).is_some()) {
+            let reason = format!("the record at byte {end} is damaged, and one at byte {at} is whole");
+            return Err(Defect::new("overlay.record", reason));
+        }
+        Ok(Self { header, blocks, end: end as u64 })
+    }
+}
+
+/// The runs of the record at byte `at` of an index, and where the next record is; `None` if no whole record is there.
+fn record(bytes: &[u8], at: usize) -> Option<(&[RawRun], usize)> {
+    let here = bytes.get(at..)?;
+    let (raw, rest) = RawRecord::ref_from_prefix(here).ok()?;
+    if raw.magic != RECORD_MAGIC || raw.at.get() != at as u64 {
+        return None;
+    }
+    let count = raw.count.get() as usize;
+    let (runs, _) = <[RawRun]>::ref_from_prefix_with_elems(rest, count).ok()?;
+    let length = size_of::<RawRecord>() + size_of_val(runs);
+    let is_whole = raw.checksum.get() == checksum(&here[UNSUMMED_RECORD..length]);
+    is_whole.then_some((runs, at + length))
+}
+
+/// The record of `blocks`, for byte `at` of an index.
+///
+/// # Panics
+/// When the blocks are in four thousand million runs or more.
+pub fn encode_record(at: u64, blocks: &Blocks) -> Vec<u8> {
+    let runs: Vec<RawRun> =
+        blocks.runs().map(|run| RawRun { first: run.start.into(), blocks: (run.end - run.start).into() }).collect();
+    let count = u32::try_from(runs.len()).expect("a record has fewer runs");
+    let raw = RawRecord { magic: RECORD_MAGIC, checksum: 0.into(), count: count.into(), at: at.into() };
+    let mut encoded = raw.as_bytes().to_vec();
+    encoded.extend_from_slice(runs.as_bytes());
+    seal(&mut encoded, UNSUMMED_RECORD);
+    encoded
+}
+
+/// A set of blocks, as ranges that neither overlap nor touch: the beginning of each, and its end.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Blocks(BTreeMap<u64, u64>);
+
+impl Blocks {
+    /// Adds the blocks of `range`.
+    pub fn insert(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let Range { mut start, mut end } = range;
+        while let Some((&first, &behind)) = self.0.range(..=end).next_back().filter(|(_, behind)| **behind >= start) {
+            self.0.remove(&first);
+            start = start.min(first);
+            end = end.max(behind);
+        }
+        self.0.insert(start, end);
+    }
+
+    /// Removes the blocks of `others`.
+    pub fn remove(&mut self, others: &Self) {
+        for gone in others.runs() {
+            while let Some((&first, &behind)) =
+                self.0.range(..gone.end).next_back().filter(|(_, behind)| **behind > gone.start)
+            {
+                self.0.remove(&first);
+                if behind > gone.end {
+                    self.0.insert(gone.end, behind);
+                }
+                if first < gone.start {
+                    self.0.insert(first, gone.start);
+                }
+            }
+        }
+    }
+
+    /// Whether the first block of `range` is in the set, and up to which block the others of the range are as it is.
+    pub fn run(&self, range: Range<u64>) -> (bool, u64) {
+        match self.0.range(..=range.start).next_back() {
+            Some((_, &behind)) if behind > range.start => (true, behind.min(range.end)),
+            _ => {
+                let next = self.0.range(range.start..).next().map_or(range.end, |(&first, _)| first);
+                (false, next.min(range.end))
+            }
+        }
+    }
+
+    /// The blocks, as ascending ranges that do not touch.
+    pub fn runs(&self) -> impl ExactSizeIterator<Item = Range<u64>> {
+        self.0.iter().map(|(&first, &behind)| first..behind)
+    }
+
+    /// The number of blocks.
+    pub fn count(&self) -> u64 {
+        self.runs().map(|run| run.end - run.start).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn header() -> Header {
+        let identity = Identity { bytes: 20_000 * BLOCK_BYTES - 512, first: 7, last: 8 };
+        Header { name: b"/images/a.img".to_vec(), identity }
+    }
+
+    /// An index with a record of each of `sets`, and where each ends.
+    fn index(sets: &[Vec<Range<u64>>]) -> (Vec<u8>, Vec<usize>) {
+        let mut bytes = header().encode();
+        let mut ends = vec![bytes.len()];
+        for set in sets {
+            let mut blocks = Blocks::default();
+            set.iter().for_each(|run| blocks.insert(run.clone()));
+            let record = encode_record(bytes.len() as u64, &blocks);
+            bytes.extend_from_slice(&record);
+            ends.push(bytes.len());
+        }
+        (bytes, ends)
+    }
+
+    fn sets() -> impl Strategy<Value = Vec<Vec<Range<u64>>>> {
+        let run = (0_u64..19_000, 1_u64..1000).prop_map(|(first, count)| first..first + count);
+        prop::collection::vec(prop::collection::vec(run, 1..4), 1..6)
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_of_blocks_is_the_set_that_was_inserted(sets in sets(), probe in 0_u64..20_000, length in 1_u64..9000) {
+            let mut truth = vec![false; 30_000];
+            let mut blocks = Blocks::default();
+            for run in sets.iter().flatten() {
+                truth[run.start as usize..run.end as usize].fill(true);
+                blocks.insert(run.clone());
+            }
+            let mut removed = Blocks::default();
+            removed.insert(sets[0][0].clone());
+            truth[sets[0][0].start as usize..sets[0][0].end as usize].fill(false);
+            blocks.remove(&removed);
+            prop_assert_eq!(blocks.count(), truth.iter().filter(|is_in| **is_in).count() as u64);
+            let (is_in, behind) = blocks.run(probe..probe + length);
+            let same = truth[probe as usize..(probe + length) as usize].iter().take_while(|one| **one == is_in).count();
+            prop_assert_eq!((is_in, behind), (truth[probe as usize], probe + same as u64));
+            let mut listed = vec![false; 30_000];
+            blocks.runs().for_each(|run| listed[run.start as usize..run.end as usize].fill(true));
+            prop_assert!(listed == truth);
+        }
+
+        #[test]
+        fn an_index_cut_anywhere_has_the_records_that_are_whole(sets in sets(), cut in 0.0..1.0) {
+            let (bytes, ends) = index(&sets);
+            let cut = ends[0] + ((bytes.len() - ends[0]) as f64 * cut) as usize;
+            let whole = ends.iter().filter(|end| **end <= cut).count() - 1;
+            let mut expected = Blocks::default();
+            sets[..whole].iter().flatten().for_each(|run| expected.insert(run.clone()));
+            let mut garbled = bytes.clone();
+            garbled[cut..].iter_mut().for_each(|byte| *byte = !*byte);
+            for torn in [&bytes[..cut], &garbled] {
+                let decoded = Index::decode(torn).expect("a torn record is none");
+                prop_assert_eq!(decoded, Index { header: header(), blocks: expected.clone(), end: ends[whole] as u64 });
+            }
+        }
+
+        #[test]
+        fn a_changed_byte_is_never_a_changed_set(sets in sets(), at in 0.0..1.0, bit in 0_u32..8) {
+            let (mut bytes, ends) = index(&sets);
+            let at = (bytes.len() as f64 * at) as usize;
+            bytes[at] ^= 1 << bit;
+            let whole = ends.iter().filter(|end| **end <= at).count();
+            match Index::decode(&bytes) {
+                // Only the last record may be taken for a torn one.
+                Ok(index) => prop_assert_eq!((whole, index.end), (sets.len(), ends[sets.len() - 1] as u64)),
+                Err(defect) => prop_assert!(whole < sets.len(), "{}", defect),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_index_is_refused_with_its_field() {
+        let whole = index(&[std::iter::once(3..5).collect()]).0;
+        let changed = |at: usize, value: u8| {
+            let mut bytes = whole.clone();
+            bytes[at] = value;
+            bytes
+        };
+        let past_the_end = {
+            let mut bytes = header().encode();
+            let mut blocks = Blocks::default();
+            blocks.insert(19_999..20_001);
+            let record = encode_record(bytes.len() as u64, &blocks);
+            bytes.extend_from_slice(&record);
+            bytes
+        };
+        for (bytes, field) in [
+            (Vec::new(), "overlay.header"),
+            (whole[..30].to_vec(), "overlay.header"),
+            (changed(0, b'M'), "overlay.magic"),
+            (changed(8, 2), "overlay.version"),
+            (changed(36, 200), "overlay.name_bytes"),
+            (changed(41, b'J'), "overlay.checksum"),
+            (past_the_end, "overlay.record"),
+        ] {
+            assert_eq!(Index::decode(&bytes).expect_err(field).field, field);
+        }
+    }
+}

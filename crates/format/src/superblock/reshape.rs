@@ -1,0 +1,136 @@
+//! An array in the middle of a reshape, as two arrays: before the reshape and after it. Each has some of the bytes.
+//!
+//! The reshape moves data stripe by stripe. A position in the array divides what has the new shape from what still has
+//! the old one. Nothing here reads a member.
+//!
+//! Facts: `raid5_run` and `make_request` in `drivers/md/raid5.c`, `raid10_run` and `raid10_read_request` in
+//! `drivers/md/raid10.c`, `super_1_validate` in `drivers/md/md.c`.
+
+use super::{DeviceRole, Reshape, Superblock};
+use crate::Defect;
+use crate::geometry::{Geometry, Level, Mapping};
+use crate::units::{SECTOR_BYTES, Sectors};
+use std::ops::Range;
+
+/// A shape of an array that is being reshaped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The shape before the reshape.
+    Old,
+    /// The shape that the reshape leads to.
+    New,
+}
+
+impl Superblock {
+    /// This member's superblock in an array that has one of the two shapes throughout. `None` if the member holds no
+    /// data of it. `of` is the reshape by the freshest superblock.
+    ///
+    /// # Errors
+    /// When the reshape changes the level, or has no such shape.
+    pub fn on_side(&self, of: &Reshape, side: Side) -> Result<Option<Self>, Defect> {
+        if of.level() != Some(self.level) {
+            let reason = format!("{}: md reshapes no array of another level ({})", of.new_level, self.level_number());
+            return Err(Defect::new("superblock.new_level", reason));
+        }
+        let chunks = [self.chunk, Sectors(of.new_chunk.into())];
+        let Some(unit) = chunks.iter().map(|chunk| chunk.0).max().filter(|_| chunks.iter().all(|chunk| chunk.0 > 0))
+        else {
+            return Err(Defect::new("superblock.new_chunk", "a chunk of 0"));
+        };
+        let old_slots = i64::from(self.raid_disks) - i64::from(of.delta_disks);
+        let slots = match side {
+            Side::Old => u16::try_from(old_slots).ok().filter(|slots| usize::from(*slots) <= super::MAX_DEVICES),
+            Side::New => Some(self.raid_disks),
+        };
+        let Some(slots) = slots.filter(|slots| *slots > 0) else {
+            let reason = format!("{}, but the array has {} members", of.delta_disks, self.raid_disks);
+            return Err(Defect::new("superblock.delta_disks", reason));
+        };
+        let mut one = Self { reshape: None, new_offset: None, raid_disks: slots, ..self.clone() };
+        one.component = Sectors(self.component.0 / unit * unit);
+        if side == Side::New {
+            (one.layout, one.chunk) = (of.new_layout, chunks[1]);
+            let offset = self.data_offset.0.checked_add_signed(self.new_offset.unwrap_or(0).into());
+            let Some(offset) = offset else {
+                return Err(Defect::new("superblock.new_offset", format!("{:?}, before the member", self.new_offset)));
+            };
+            one.data_offset = Sectors(offset);
+        }
+        for role in &mut one.roles {
+            if matches!(role, DeviceRole::Active(slot) if slot.0 >= slots) {
+                *role = DeviceRole::Spare;
+            }
+        }
+        let has_left = self.own_role() != one.own_role();
+        // A forward reshape also recovers a member, by the new shape.
+        let is_unknown = self.recovery_offset.is_some() && (side == Side::Old || of.backwards);
+        Ok((!has_left && !is_unknown).then_some(one))
+    }
+
+    fn level_number(&self) -> i32 {
+        super::v1::level_to_md(self.level)
+    }
+}
+
+impl Reshape {
+    /// The bytes of the array that have the new shape.
+    ///
+    /// # Errors
+    /// When md would not go on: the position is no boundary of new stripes, or the reshape may be writing over what it
+    /// still has to read. `old_layout` is the superblock's, and `data_offsets` are those of the members before the reshape and after it.
+    pub fn reshaped(
+        &self,
+        old_layout: u32,
+        old: &Geometry,
+        new: &Geometry,
+        data_offsets: &[(Sectors, Sectors)],
+    ) -> Result<Range<u64>, Defect> {
+        let array_bytes = old.array_bytes().min(new.array_bytes());
+        let wrong = |reason: String| Err(Defect::new("superblock.reshape_position", reason));
+        let Some(position) = self.position.checked_bytes() else {
+            return wrong(format!("sector {}, beyond any array", self.position.0));
+        };
+        let Some(moved) = self.moved(data_offsets) else { return wrong("no member is here".to_owned()) };
+        let is_safe = match (old, new) {
+            (Geometry::Parity(old), Geometry::Parity(new)) => {
+                let chunk = old.chunk_bytes().max(new.chunk_bytes());
+                let row = |data: u16| u128::from(chunk) * u128::from(data);
+                if !u128::from(position).is_multiple_of(row(new.data_chunks())) && position < array_bytes {
+                    return wrong(format!("byte {position}, which is no boundary of stripes"));
+                }
+                let at = |data: u16| (u128::from(position) / row(data) * u128::from(chunk)) as i128;
+                let (here_new, here_old) = (at(new.data_chunks()), at(old.data_chunks()));
+                match (self.delta_disks == 0, self.backwards) {
+                    (true, _) => moved.unsigned_abs() >= chunk.into(),
+                    (false, true) => here_new + moved > here_old,
+                    (false, false) => here_new < here_old - moved,
+                }
+            }
+            (Geometry::Mapping(old), Geometry::Mapping(new)) if old.level() == Level::Raid10 => {
+                let far = |layout: u32| i128::from(layout >> 8 & 0xff);
+                let needed = |geometry: &Mapping, layout| i128::from(geometry.chunk_bytes()) * far(layout);
+                let ahead = if self.backwards { moved } else { -moved };
+                ahead >= needed(old, old_layout).max(needed(new, self.new_layout))
+            }
+            _ => return wrong("md reshapes levels 4, 5, 6 and 10 only".to_owned()),
+        };
+        if !is_safe {
+            return wrong(format!(
+                "byte {position}: the reshape may have been writing over data that it had not moved yet, and only \
+                 mdadm's backup file has that"
+            ));
+        }
+        Ok(match self.backwards {
+            true => position.min(array_bytes)..array_bytes,
+            false => 0..position.min(array_bytes),
+        })
+    }
+
+    /// By how many bytes the data of the members moves, as md counts it: the least that is gained.
+    fn moved(&self, data_offsets: &[(Sectors, Sectors)]) -> Option<i128> {
+        let moved =
+            |(old, new): &(Sectors, Sectors)| (i128::from(new.0) - i128::from(old.0)) * i128::from(SECTOR_BYTES);
+        let moved = data_offsets.iter().map(moved);
+        if self.backwards { moved.min() } else { moved.max() }
+    }
+}

@@ -1,0 +1,201 @@
+//! The end of an overlay: its changes are written to the members, or discarded.
+//!
+//! A commit may be interrupted at any point and is then repeated: the overlay stays until all is on the members and
+//! flushed. In between, the members have some of the changes, and must not be taken for an array. So their superblocks
+//! are first copied into the overlay and removed from the members, then the data is written, and the superblocks last.
+
+use super::{ACTION, Layer, MARK, OverlayDirectory};
+use crate::machine::{Machine, Purpose, not_opened};
+use crate::medium::Medium;
+use crate::names::name_of;
+use crate::overlay::files::{Stage, entries, open_entry};
+use engine::wipe::{superblocks, wipe};
+use engine::{Member, MemberError, Pool, Refusal};
+use format::overlay::{BLOCK_BYTES, Blocks};
+use format::units::MemberByte;
+use io::{OpenError, StoredOverlay};
+use std::ops::Range;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes of one transfer.
+const PIECE_BYTES: u64 = 1 << 20;
+
+impl OverlayDirectory {
+    /// The members of the overlay, as they are opened.
+    pub(crate) fn members(&self) -> Result<Vec<PathBuf>, Refusal> {
+        if !self.path.join(MARK).exists() {
+            return Err(self.refused("there is no overlay"));
+        }
+        let entries = entries(&self.path).map_err(|error| self.refused(error.to_string()))?;
+        Ok(entries.into_iter().map(|(_, header)| std::ffi::OsString::from_vec(header.name).into()).collect())
+    }
+
+    /// Whether a commit was interrupted.
+    pub(crate) fn is_half_committed(&self) -> bool {
+        Stage::of(&self.path) == Stage::Committing
+    }
+
+    /// Removes the overlay with all that it holds.
+    pub(crate) fn discard(&self) -> Result<(), Refusal> {
+        self.hold(true).map_err(|error| self.refused(error.to_string()))?;
+        if self.is_half_committed() {
+            return Err(self
+                .refused("its commit was interrupted, so that its members have some of the changes")
+                .advice("`mdspace overlay commit` completes it"));
+        }
+        self.remove()
+    }
+
+    /// Removes all of its files, and the directory if nothing else is in it.
+    fn remove(&self) -> Result<(), Refusal> {
+        let removed = || {
+            for (entry, _) in entries(&self.path)? {
+                entry.remove()?;
+            }
+            Stage::forget(&self.path)?;
+            std::fs::remove_file(self.path.join(MARK))?;
+            std::fs::remove_dir(&self.path)
+        };
+        removed().map_err(|error| self.refused(error.to_string()).after("some of its files may be removed"))
+    }
+
+    fn refused(&self, reason: impl Into<String>) -> Refusal {
+        Refusal::new(reason).of(name_of(&self.path))
+    }
+
+    /// The files over `member`, to be committed.
+    fn layer_to_commit(&self, member: &Path) -> Result<Layer, OpenError> {
+        let layer = || {
+            self.hold(true)?;
+            let entry = self.entry_of(member, Stage::of(&self.path))?;
+            open_entry(&entry.ok_or(std::io::ErrorKind::NotFound)?, Purpose::Write)
+        };
+        layer().map_err(|source| OpenError::System { path: member.to_owned(), action: ACTION, source })
+    }
+}
+
+/// A commit. All members are open for writing, and locked.
+pub(crate) struct Commit<'a> {
+    directory: &'a OverlayDirectory,
+    members: Vec<(String, StoredOverlay)>,
+    pool: Pool,
+}
+
+impl<'a> Commit<'a> {
+    /// Opens all members, and checks that they are as they were. Nothing is written.
+    pub(crate) fn open(machine: &Machine, directory: &'a OverlayDirectory) -> Result<Self, Refusal> {
+        let mut members = Vec::new();
+        for path in directory.members()? {
+            let under = Medium::open(&path, None, Purpose::Write).map_err(|error| not_opened(&error))?;
+            let layer = directory.layer_to_commit(&path).map_err(|error| not_opened(&error))?;
+            members.push((name_of(&path), layer.over(under.into_member())));
+        }
+        Ok(Self { directory, members, pool: machine.pool.clone() })
+    }
+
+    /// The bytes that will be written.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.members.iter().map(|(_, overlay)| overlay.blocks().count() * BLOCK_BYTES).sum()
+    }
+
+    /// Writes the changes to the members, and removes the overlay. `progress` gets the bytes of each transfer.
+    ///
+    /// # Errors
+    /// When a member or the overlay fails; a later commit continues.
+    pub(crate) async fn run(&self, progress: &dyn Fn(u64)) -> Result<(), Refusal> {
+        if Stage::of(&self.directory.path) != Stage::Committed {
+            let written = self.write(progress).await;
+            written.map_err(|refusal| refusal.or_advice("repeat the command when it is well: it continues"))?;
+        }
+        self.directory.remove()
+    }
+
+    async fn write(&self, progress: &dyn Fn(u64)) -> Result<(), Refusal> {
+        let file_failed = |error: std::io::Error| self.directory.refused(error.to_string());
+        if Stage::of(&self.directory.path) == Stage::InUse {
+            for (name, overlay) in &self.members {
+                self.keep_superblocks(name, overlay).await.map_err(|error| Refusal::member_error(name, &error))?;
+            }
+            Stage::begin_commit(&self.directory.path).map_err(file_failed)?;
+        }
+        let begun = |refusal: Refusal| refusal.after("the members have some of the changes");
+        for (name, overlay) in &self.members {
+            wipe(name, overlay.under(), &self.pool).await.map_err(begun)?;
+        }
+        let failed = |name: &str, error: MemberError| begun(Refusal::member_error(name, &error));
+        self.flush().await.map_err(|(name, error)| failed(name, error))?;
+        let mut last = Vec::new();
+        for (name, overlay) in &self.members {
+            let superblocks = self.superblock_blocks(name, overlay).await;
+            let mut data = overlay.blocks();
+            data.remove(&superblocks);
+            self.copy(overlay, &data, progress).await.map_err(|error| failed(name, error))?;
+            last.push((name, overlay, superblocks));
+        }
+        self.flush().await.map_err(|(name, error)| failed(name, error))?;
+        for (name, overlay, superblocks) in last {
+            self.copy(overlay, &superblocks, progress).await.map_err(|error| failed(name, error))?;
+        }
+        self.flush().await.map_err(|(name, error)| failed(name, error))?;
+        Stage::end_commit(&self.directory.path).map_err(file_failed).map_err(begun)
+    }
+
+    /// Copies the superblocks of the member below into the overlay, where it has none of its own at their places.
+    async fn keep_superblocks(&self, name: &str, overlay: &StoredOverlay) -> Result<(), MemberError> {
+        for place in superblocks(name, overlay.under(), &self.pool).await {
+            let range = block_at(place.at.0, overlay);
+            let at = MemberByte(range.start);
+            let (read, bytes) = overlay.read(at, self.pool.take((range.end - range.start) as usize)).await;
+            read?;
+            overlay.write(at, bytes.freeze()).await?;
+        }
+        overlay.flush().await
+    }
+
+    /// The blocks that the overlay holds and in which its superblocks are.
+    async fn superblock_blocks(&self, name: &str, overlay: &StoredOverlay) -> Blocks {
+        let mut found = Blocks::default();
+        for place in superblocks(name, overlay, &self.pool).await {
+            found.insert(place.at.0 / BLOCK_BYTES..place.at.0 / BLOCK_BYTES + 1);
+        }
+        let mut others = overlay.blocks();
+        others.remove(&found);
+        let mut held = overlay.blocks();
+        held.remove(&others);
+        held
+    }
+
+    /// Copies `blocks` of the overlay to the member below.
+    async fn copy(&self, overlay: &StoredOverlay, blocks: &Blocks, progress: &dyn Fn(u64)) -> Result<(), MemberError> {
+        for run in blocks.runs() {
+            let end = (run.end * BLOCK_BYTES).min(overlay.limits().bytes);
+            let mut at = run.start * BLOCK_BYTES;
+            while at < end {
+                let bytes = PIECE_BYTES.min(end - at);
+                let (read, piece) = overlay.read(MemberByte(at), self.pool.take(bytes as usize)).await;
+                read?;
+                overlay.under().write(MemberByte(at), piece.freeze()).await?;
+                progress(bytes);
+                at += bytes;
+            }
+        }
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), (&str, MemberError)> {
+        for (name, overlay) in &self.members {
+            overlay.under().flush().await.map_err(|error| (&**name, error))?;
+        }
+        Ok(())
+    }
+}
+
+/// The block with byte `at`, as far as the member has it.
+fn block_at(at: u64, overlay: &impl Member) -> Range<u64> {
+    let start = at / BLOCK_BYTES * BLOCK_BYTES;
+    start..(start + BLOCK_BYTES).min(overlay.limits().bytes)
+}
+
+#[cfg(test)]
+mod tests;

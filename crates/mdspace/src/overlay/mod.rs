@@ -1,0 +1,228 @@
+//! Overlays: a directory whose files take every write of a command, so that the members stay as they are.
+//!
+//! Each member has a data file and an index there ([`format::overlay`]), which names the member and what it held. A
+//! member that has changed since is refused: its overlay would show bytes that no array ever had. One process writes to
+//! an overlay at a time. A directory that holds anything else is never used. What a refused command made is removed.
+
+#[cfg(feature = "command")]
+mod commit;
+mod files;
+
+#[cfg(feature = "command")]
+pub(crate) use commit::Commit;
+
+use crate::machine::Purpose;
+use crate::names::name_of;
+use crate::place;
+use disk::{Section, Source};
+use engine::Refusal;
+use files::{Entry, Stage, entries, make_entry, open_entry};
+use format::overlay::{END_BYTES, Header, Identity, checksum};
+use io::{AnyMember, OpenError, OpenFile, StoredFiles, StoredOverlay};
+use std::fs::{DirBuilder, File, TryLockError};
+use std::io::{Error, ErrorKind, Result, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// The file that marks a directory as an overlay. A process that uses the overlay has it locked.
+const MARK: &str = "overlay";
+const MARK_TEXT: &[u8] = b"An overlay of mdspace: `mdspace overlay show` prints what it holds.\n";
+
+/// What an [`OpenError`] says about an overlay that cannot be used.
+pub(crate) const ACTION: &str = "use its overlay";
+
+/// A directory with an overlay, or one that will become an overlay with the first member.
+pub(crate) struct OverlayDirectory {
+    path: PathBuf,
+    /// Whether the directory existed before this process used it.
+    existed: bool,
+    held: Mutex<Option<Held>>,
+    /// The entries that this process made, which are removed again if they stay empty.
+    made: Mutex<Vec<Entry>>,
+}
+
+/// The lock on an overlay.
+struct Held {
+    is_exclusive: bool,
+    _mark: File,
+}
+
+/// The files over one member, which are open and locked, but not bound to an executor yet.
+pub(crate) struct Layer {
+    bytes: u64,
+    data: OpenFile,
+    index: Option<(File, u64)>,
+    blocks: format::overlay::Blocks,
+}
+
+impl Layer {
+    /// Puts the files over `under`.
+    pub(crate) fn over(self, under: AnyMember) -> StoredOverlay {
+        let Self { bytes, data, index, blocks } = self;
+        let index = index.map(|(file, end)| (file.into(), end));
+        StoredOverlay::new(under, StoredFiles { bytes, data: data.into_member(), index, blocks })
+    }
+}
+
+impl OverlayDirectory {
+    /// The overlay at `path`, which need not exist.
+    ///
+    /// # Errors
+    /// When something else is there.
+    pub(crate) fn at(path: &Path) -> std::result::Result<Self, Refusal> {
+        let refused = |reason: String| Refusal::new(reason).of(name_of(path)).field("--overlay");
+        match path.read_dir() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(refused(format!("cannot be used for an overlay: {error}"))),
+            Ok(mut entries) => {
+                if !path.join(MARK).exists() && entries.next().is_some() {
+                    return Err(refused("holds other files".to_owned()).advice("name a new directory"));
+                }
+            }
+        }
+        Ok(Self { path: path.to_owned(), existed: path.exists(), held: Mutex::default(), made: Mutex::default() })
+    }
+
+    /// Its path.
+    #[cfg(feature = "command")]
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The files over `member`, which the caller has locked. They are made if `purpose` is to write. `None` if the overlay
+    /// holds nothing of it.
+    ///
+    /// # Errors
+    /// When the overlay is in use or damaged, or the member has changed.
+    pub(crate) fn layer(&self, member: &Path, purpose: Purpose) -> std::result::Result<Option<Layer>, OpenError> {
+        let layered = self.try_layer(member, purpose);
+        layered.map_err(|source| OpenError::System { path: member.to_owned(), action: ACTION, source })
+    }
+
+    fn try_layer(&self, member: &Path, purpose: Purpose) -> Result<Option<Layer>> {
+        match purpose {
+            Purpose::Write => self.hold(true)?,
+            Purpose::Read => self.hold(false)?,
+            Purpose::Look if !self.path.join(MARK).exists() => return Ok(None),
+            Purpose::Look => {}
+        }
+        let stage = Stage::of(&self.path);
+        match stage {
+            Stage::InUse => {}
+            Stage::Committing if purpose != Purpose::Write => {}
+            Stage::Committing => {
+                return Err(Error::other("the commit of the overlay was interrupted, and must be completed first"));
+            }
+            Stage::Committed => return Err(Error::other("the overlay has been committed to its members")),
+        }
+        let entry = match self.entry_of(member, stage)? {
+            Some(entry) => entry,
+            None if purpose != Purpose::Write => return Ok(None),
+            None => {
+                let header = Header { name: key_of(member)?, identity: identity_of(member)? };
+                let entry = make_entry(&self.path, &header)?;
+                self.made.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
+                entry
+            }
+        };
+        open_entry(&entry, purpose).map(Some)
+    }
+
+    /// The entry of `member`, which must be as it was when the entry was made, unless a commit has begun to change it.
+    fn entry_of(&self, member: &Path, stage: Stage) -> Result<Option<Entry>> {
+        match self.find(&key_of(member)?)? {
+            Some((_, header)) if stage == Stage::InUse && header.identity != identity_of(member)? => {
+                Err(Error::other("the member has changed since the overlay was made"))
+            }
+            found => Ok(found.map(|(entry, _)| entry)),
+        }
+    }
+
+    /// The entry of the member `name`.
+    fn find(&self, name: &[u8]) -> Result<Option<(Entry, Header)>> {
+        let mut found = entries(&self.path)?.into_iter().filter(|(_, header)| header.name == name);
+        match (found.next(), found.next()) {
+            (_, Some(_)) => Err(Error::other("the overlay has two entries of the member")),
+            (found, None) => Ok(found),
+        }
+    }
+
+    /// Locks the overlay, which is made if it does not exist and the lock is exclusive.
+    fn hold(&self, is_exclusive: bool) -> Result<()> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.as_ref().is_some_and(|held| held.is_exclusive || !is_exclusive) {
+            return Ok(());
+        }
+        let path = self.path.join(MARK);
+        if !is_exclusive && !path.exists() {
+            return Err(Error::new(ErrorKind::NotFound, format!("{}: there is no overlay", self.path.display())));
+        }
+        if !path.exists() {
+            DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
+            let mut mark = File::create_new(&path)?;
+            mark.write_all(MARK_TEXT)?;
+            mark.sync_all()?;
+        }
+        let mark = File::options().read(true).write(is_exclusive).open(&path)?;
+        *held = None; // a shared lock of this process would exclude its exclusive one
+        match if is_exclusive { mark.try_lock() } else { mark.try_lock_shared() } {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Error::other("another process uses the overlay")),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        *held = Some(Held { is_exclusive, _mark: mark });
+        Ok(())
+    }
+}
+
+impl Drop for OverlayDirectory {
+    /// Removes entries that this process made and that name no block, and the directory if nothing else is in it.
+    fn drop(&mut self) {
+        let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
+        if !made.is_empty() && made.iter().all(Entry::remove_if_empty) {
+            drop(self.remove_if_empty()); // fails where something else is in it
+        }
+    }
+}
+
+impl OverlayDirectory {
+    /// Removes the overlay itself if it has no entry, and the directory if this process made it.
+    fn remove_if_empty(&self) -> Result<()> {
+        if entries(&self.path)?.is_empty() {
+            std::fs::remove_file(self.path.join(MARK))?;
+            if !self.existed {
+                std::fs::remove_dir(&self.path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of a member in an index: the same for every path of the same file or device, or of the same part of it.
+fn key_of(member: &Path) -> Result<Vec<u8>> {
+    let (file, at, bytes) = place::identity(member)?;
+    let mut name = file.into_os_string();
+    match (at, bytes) {
+        (0, u64::MAX) => {}
+        (at, u64::MAX) => name.push(format!("@{at}")),
+        (at, bytes) => name.push(format!("@{at}+{bytes}")),
+    }
+    Ok(name.into_vec())
+}
+
+/// What a member holds now.
+fn identity_of(member: &Path) -> Result<Identity> {
+    let (file, part) = place::resolve(member)?;
+    let file = place::DiskFile::open(&file)?;
+    let io::Part { at, bytes } = part.unwrap_or(io::Part { at: 0, bytes: u64::MAX });
+    let section = Section::new(&file, at, bytes);
+    let bytes = section.bytes();
+    let length = bytes.min(END_BYTES);
+    let sum = |at| {
+        let read = place::at_once(section.read(at, length as usize));
+        read.map(|bytes| checksum(&bytes)).map_err(Error::other)
+    };
+    Ok(Identity { bytes, first: sum(0)?, last: sum(bytes - length)? })
+}

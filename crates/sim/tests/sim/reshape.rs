@@ -1,0 +1,209 @@
+//! Arrays in the middle of a reshape. Each is put together of two arrays with other bytes, one of the old shape and one of the
+//! new shape. So what is read shows which side it came from, and that must follow the position alone.
+
+use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::{Array, AssembleOptions, Candidate, Durability, Offer, Pool, Refusal};
+use format::geometry::Level;
+use format::superblock::{DeviceRole, Reshape, Superblock, Version, decode};
+use format::units::{DeviceNumber, MemberByte, Sectors, Slot};
+use mdspace_sim::{Random, SimMember, VirtualClock, World};
+use std::rc::Rc;
+
+const SUPER_AT: usize = 4096;
+const COMPONENT: u64 = 192 << 10;
+/// Where the data begins: of one array at each place, so that they do not overlap.
+const FIRST_AT: u64 = 32 << 10;
+const SECOND_AT: u64 = 320 << 10;
+const MEMBER_BYTES: usize = 640 << 10;
+
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    slots: u16,
+    layout: u32,
+    chunk: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    level: Level,
+    old: Shape,
+    new: Shape,
+    backwards: bool,
+}
+
+fn offer(members: &[SimMember]) -> Vec<Candidate<SimMember>> {
+    members.iter().map(|member| Candidate { name: member.name(), member: member.clone() }).collect()
+}
+
+async fn read_side(members: &[SimMember], world: &World) -> Result<Array<SimMember, VirtualClock>, Refusal> {
+    let offer = Offer { members: offer(members), bitmap: None };
+    Array::assemble_to_read(offer, AssembleOptions::default(), Pool::new(1 << 20), world.clock()).await
+}
+
+fn superblock_of(image: &[u8]) -> Superblock {
+    let place = &image[SUPER_AT..][..4096];
+    decode(Version::V1_2, MemberByte(SUPER_AT as u64), place, image.len() as u64).expect("right").expect("there")
+}
+
+/// The images of an array of random bytes, and these.
+async fn array(level: Level, shape: Shape, at: u64, random: &mut Random, world: &World) -> (Vec<Vec<u8>>, Vec<u8>) {
+    let member = |index| SimMember::new(format!("m{index}"), world, vec![0; MEMBER_BYTES], Rc::default());
+    let members: Vec<_> = (0..shape.slots).map(member).collect();
+    let recipe = Recipe {
+        layout: shape.layout,
+        chunk_bytes: shape.chunk.into(),
+        name: "sim:reshape".to_owned(),
+        data_offset_bytes: Some(at),
+        component_bytes: Some(COMPONENT),
+        contents: Contents::Zeros,
+        ..Recipe::new(level, [7; 16])
+    };
+    let newcomer = |(index, candidate)| Some(Newcomer { candidate, device_uuid: [index as u8; 16] });
+    let newcomers: Vec<_> = offer(&members).into_iter().enumerate().map(newcomer).collect();
+    create(&recipe, &newcomers, &[], &Pool::new(1 << 20), &world.clock(), &|_, _| {}).await.expect("created");
+    let options = AssembleOptions::default();
+    let array = Array::assemble(offer(&members), options, Pool::new(1 << 20), world.clock()).await.expect("whole");
+    let mut bytes = vec![0; array.bytes() as usize];
+    random.fill(&mut bytes);
+    array.write(0, array.pool().copy_of(&bytes), Durability::Stable).await.expect("written");
+    array.stop().await.expect("clean");
+    (members.iter().map(SimMember::contents).collect(), bytes)
+}
+
+/// The members of both arrays as one, with the reshape at `position`.
+fn put_together(case: Case, position: u64, old: &[Vec<u8>], new: &[Vec<u8>], world: &World) -> Vec<SimMember> {
+    let (from, to) = offsets(case);
+    let count = old.len().max(new.len());
+    let image = |index: usize| {
+        let of = if index < old.len() { &old[index] } else { &new[index] };
+        let mut image = of.clone();
+        for (images, at) in [(old, from), (new, to)] {
+            let area = at as usize..(at + COMPONENT) as usize;
+            if let Some(own) = images.get(index) {
+                image[area.clone()].copy_from_slice(&own[area]);
+            }
+        }
+        let mut superblock = superblock_of(&old[0]);
+        superblock.device_number = DeviceNumber(index as u16);
+        superblock.device_uuid = Some([index as u8; 16]);
+        superblock.roles = (0..count).map(|slot| DeviceRole::Active(Slot(slot as u16))).collect();
+        superblock.raid_disks = case.new.slots;
+        (superblock.bitmap, superblock.bad_blocks) = (None, None);
+        superblock.data_size = Sectors(superblock.component.0);
+        superblock.reshape = Some(Reshape {
+            position: Sectors(position / 512),
+            new_level: match case.level {
+                Level::Raid5 => 5,
+                Level::Raid6 => 6,
+                _ => 10,
+            },
+            delta_disks: i32::from(case.new.slots) - i32::from(case.old.slots),
+            new_layout: case.new.layout,
+            new_chunk: case.new.chunk / 512,
+            backwards: case.backwards,
+        });
+        superblock.new_offset = Some((to as i64 / 512 - from as i64 / 512) as i32);
+        let encoded = superblock.encode();
+        image[SUPER_AT..SUPER_AT + encoded.len()].copy_from_slice(&encoded);
+        SimMember::new(format!("m{index}"), world, image, Rc::default())
+    };
+    (0..count).map(image).collect()
+}
+
+/// Where the data of the old shape begins, and of the new one: a forward reshape moves it towards the start.
+fn offsets(case: Case) -> (u64, u64) {
+    if case.backwards { (FIRST_AT, SECOND_AT) } else { (SECOND_AT, FIRST_AT) }
+}
+
+async fn look(case: Case, seed: u64, world: &World) {
+    let mut random = Random::new(seed);
+    let (from, to) = offsets(case);
+    let (old_images, old) = array(case.level, case.old, from, &mut random, world).await;
+    let (new_images, new) = array(case.level, case.new, to, &mut random, world).await;
+    let chunk = u64::from(case.old.chunk.max(case.new.chunk));
+    let bytes = COMPONENT / chunk * chunk;
+    let both = (old.len() as u64 * bytes / COMPONENT).min(new.len() as u64 * bytes / COMPONENT) / chunk * chunk;
+    let parities = if case.level == Level::Raid6 { 2 } else { 1 };
+    let row = if case.level == Level::Raid10 { 512 } else { chunk * u64::from(case.new.slots - parities) };
+    for position in [0, 1, 2, random.within(0..both / row + 1), both / row].map(|number| (number * row).min(both)) {
+        let members = put_together(case, position, &old_images, &new_images, world);
+        for missing in [None, Some(random.within(0..members.len() as u64) as usize)] {
+            let here = members.iter().enumerate().filter(|(index, _)| Some(*index) != missing);
+            let here: Vec<_> = here.map(|(_, member)| member.clone()).collect();
+            let context = format!("{case:?} at {position} without {missing:?}");
+            let array = read_side(&here, world).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
+            let size = array.bytes();
+            assert!(
+                size <= both && both < size + chunk * u64::from(case.old.slots.max(case.new.slots)),
+                "{context}: {size} of {both}"
+            );
+            let expected = |at: usize| {
+                let is_new = (at as u64) < position;
+                if is_new != case.backwards { new[at] } else { old[at] }
+            };
+            for _ in 0..30 {
+                let start = random.within(0..size);
+                let end = random.within(start + 1..(start + 100_000).min(size) + 1);
+                let read = array.read(start, array.pool().take((end - start) as usize)).await;
+                let read = read.unwrap_or_else(|error| panic!("{context}: {error}"));
+                let wrong = (start..end).find(|at| read[(at - start) as usize] != expected(*at as usize));
+                assert_eq!(wrong, None, "{context}: a byte of {start} to {end} is from the other side");
+            }
+        }
+    }
+}
+
+#[test]
+fn each_byte_is_read_in_the_shape_that_it_has() {
+    use Level::{Raid5, Raid6, Raid10};
+    let shape = |slots, layout, kib: u32| Shape { slots, layout, chunk: kib << 10 };
+    let cases = [
+        (Raid5, shape(3, 2, 4), shape(4, 2, 4), false),
+        (Raid5, shape(5, 2, 8), shape(3, 2, 8), true),
+        (Raid5, shape(4, 2, 4), shape(4, 2, 16), false),
+        (Raid5, shape(4, 2, 16), shape(4, 0, 4), true),
+        (Raid6, shape(5, 18, 4), shape(5, 2, 4), false),
+        (Raid6, shape(4, 2, 8), shape(6, 2, 4), false),
+        (Raid10, shape(4, 0x102, 4), shape(5, 0x102, 4), false),
+        (Raid10, shape(4, 0x102, 8), shape(4, 0x102, 16), true),
+    ];
+    for (seed, (level, old, new, backwards)) in (0..).zip(cases) {
+        let world = World::new(seed);
+        let course = look(Case { level, old, new, backwards }, seed, &world);
+        world.run(course, || false).expect("the power does not go");
+    }
+}
+
+#[test]
+fn a_position_where_md_would_not_go_on_is_refused() {
+    let shape = |slots, kib: u32| Shape { slots, layout: 2, chunk: kib << 10 };
+    let case = Case { level: Level::Raid5, old: shape(3, 4), new: shape(4, 4), backwards: false };
+    let world = World::new(9);
+    let course = async {
+        let mut random = Random::new(9);
+        let (from, to) = offsets(case);
+        let (old, _) = array(case.level, case.old, from, &mut random, &world).await;
+        let (new, _) = array(case.level, case.new, to, &mut random, &world).await;
+        let refused = async |position, case, change: &dyn Fn(&mut Superblock)| {
+            let members = put_together(case, position, &old, &new, &world);
+            for member in &members {
+                let mut superblock = superblock_of(&member.contents());
+                change(&mut superblock);
+                member.plant(SUPER_AT as u64, &superblock.encode());
+            }
+            let refusal = read_side(&members, &world).await.err().unwrap_or_else(|| panic!("{position} is read"));
+            refusal.field.expect("a field")
+        };
+        let reshape = |superblock: &mut Superblock, change: &dyn Fn(&mut Reshape)| {
+            superblock.reshape.iter_mut().for_each(change);
+        };
+        let position = "superblock.reshape_position";
+        assert_eq!(refused(4096, case, &|_| ()).await, position, "no boundary of stripes");
+        assert_eq!(refused(12288, case, &|one| one.new_offset = None).await, position, "over what is still to be read");
+        assert_eq!(refused(0, case, &|one| reshape(one, &|to| to.new_level = 6)).await, "superblock.new_level");
+        assert_eq!(refused(0, case, &|one| reshape(one, &|to| to.new_chunk = 0)).await, "superblock.new_chunk");
+        assert_eq!(refused(0, case, &|one| reshape(one, &|to| to.delta_disks = 4)).await, "superblock.delta_disks");
+        assert_eq!(refused(0, case, &|one| reshape(one, &|to| to.new_layout = 99)).await, "superblock.layout");
+    };
+    world.run(course, || false).expect("the power does not go");
+}

@@ -1,0 +1,174 @@
+#!/bin/bash
+# Arrays that the real driver left with something unfinished, which is read without writing: what mdspace reads of them, and
+# what the driver does.
+#
+#   unfinished.sh MDSPACE [PART]...    PART: logs, shapes; all without one
+#
+# Runs in a guest (tests/kernel/init.sh). Each state is one that a loss of power can leave: the members are mixed of what they
+# were before a write and after it. The driver's own start says which bytes are right. Of mdspace is demanded that it reads the
+# same, changes no member, and returns no block that is neither from before the write nor from after it. Ends with status 1 at
+# the first that is otherwise.
+set -euo pipefail
+mdspace=$1
+[ $# != 1 ] || set -- "$1" logs shapes
+. "$(dirname "$0")/common.sh"
+
+MEMBER_BYTES=$((6 << 20))
+head -c $((16 << 20)) /dev/urandom >pool
+scene=
+RANDOM=26
+tried=0 lost=0
+after=(after0 after1 after2 after3)
+
+where() { echo "$scene"; }
+evidence() {
+    cat notes
+    "$mdspace" examine now? cut? || true
+}
+
+# kept NAME: the members as they are now are NAME0, NAME1, ...
+kept() {
+    local number
+    for number in "${!members[@]}"; do hand copy "m$number" 0 "$1$number" 0 -1 || fail "$told"; done
+}
+
+# power_cut MISSING: the files cut0, cut1, ... are the members as a loss of power during the write leaves them; without the
+# missing one they are `cut`.
+power_cut() {
+    local number
+    cut=()
+    for number in "${!members[@]}"; do
+        hand cut "before$number" "after$number" "cut$number" $((data_at * 512)) $RANDOM "${ranges[@]}" || fail "$told"
+        [ "$number" = "$1" ] || cut+=("cut$number")
+    done
+}
+
+# compare: what is read of `cut`, which the driver then changes.
+compare() {
+    local status=0 before
+    hand digest 0 "${cut[@]}"
+    before=$told
+    "$mdspace" read --force --output got --overwrite "${cut[@]}" 2>notes || fail "read --force: $(<notes)"
+    "$mdspace" read --salvage --output sure --overwrite "${cut[@]}" 2>notes || status=$?
+    [ $status = 0 ] || { [ $status = 1 ] && grep --quiet "without --force" notes; } || fail "read: $(<notes)"
+    if [ $status = 0 ]; then
+        hand either sure was is || fail "$told"
+    else
+        ((++lost))
+    fi
+    hand digest 0 "${cut[@]}"
+    [ "$told" = "$before" ] || fail "reading has changed a member"
+    hand attach "${cut[@]}"
+    local taken
+    read -ra taken <<<"$told"
+    assemble "${taken[@]}"
+    cmp got /dev/md0 || fail "md reads other bytes"
+    finished
+    stop_md
+    losetup --detach "${taken[@]}"
+    ((++tried))
+}
+
+# ---------------------------------------------------------------- the partial parity log of RAID-5
+
+# cuts COUNT: writes that power cuts short, with each of the members missing afterwards, or none.
+cuts() {
+    local count=$1 write number missing
+    blank "$count"
+    mdadm --create /dev/md0 --quiet --run --level=5 --chunk=16 --raid-devices="$count" --consistency-policy=ppl --assume-clean \
+        "${members[@]}"
+    fill
+    stop_md
+    data_at=$(superblock_number "${members[0]}" 'Data Offset')
+    for write in 4:1 8:3 21:4 34:5 53:9 64:$(((count - 1) * 4)) 101:6 200:2; do
+        scene="a partial parity log on $count members, $((${write#*:} * 4)) KiB at block ${write%:*}"
+        assemble "${members[@]}"
+        echo 1000 >$md/safe_mode_delay # it stays dirty
+        hand copy pool 0 /dev/md0 0 4096 direct || fail "$told"
+        kept before
+        hand copy /dev/md0 0 was 0 -1 afresh
+        hand copy pool $((RANDOM % 2000 * 4096)) /dev/md0 $((${write%:*} * 4096)) $((${write#*:} * 4096)) direct || fail "$told"
+        is $md/array_state active || fail "it is not dirty: $(<$md/array_state)"
+        kept after
+        hand copy /dev/md0 0 is 0 -1 afresh
+        stop_md
+        hand logged $((16 << 10)) $((count - 1)) "${after[@]:0:count}" || fail "$told"
+        read -ra ranges <<<"$told"
+        [ ${#ranges[@]} != 0 ] || fail "nothing is in the logs"
+        for missing in $(seq -1 $((count - 1))); do
+            power_cut "$missing"
+            compare
+        done
+    done
+}
+
+# ---------------------------------------------------------------- reshapes
+
+paused() { # paused AT: md has come so far, in sectors, and waits there
+    local line
+    line=$(</proc/mdstat)
+    [[ $line =~ reshape\ =.*\(([0-9]+)/ ]] && [ $((BASH_REMATCH[1] * 2)) -ge "$1" ]
+}
+
+# reads_all MISSING: what is read of the members as they are, without that one, is the model.
+reads_all() {
+    local here=() number
+    for number in "${!members[@]}"; do [ "$number" = "$1" ] || here+=("now$number"); done
+    "$mdspace" read --output got --overwrite "${here[@]}" 2>notes || fail "read without $1: $(<notes)"
+    grep --quiet "in the middle of a reshape" notes || fail "not said to be reshaped: $(<notes)"
+    cmp -n "$array_bytes" model got || fail "other bytes without $1"
+    ((++reshapes))
+}
+
+# reshape SPARES BEARS CREATE-ARGUMENTS -- GROW-ARGUMENTS: the members are copied where the driver pauses; it goes on each time.
+reshape() {
+    local spares=$1 bears=$2 creating=() number at missing before
+    shift 2
+    while [ "$1" != -- ]; do
+        creating+=("$1")
+        shift
+    done
+    shift
+    scene="${creating[*]}, then $*"
+    local all=${creating[0]#--raid-devices=}
+    blank $((all + spares))
+    mdadm --create /dev/md0 --quiet --run --bitmap=none --assume-clean "${creating[@]}" "${members[@]:0:all}"
+    fill
+    stop_md
+    assemble "${members[@]:0:all}"
+    [ "$spares" = 0 ] || mdadm --quiet /dev/md0 --add "${members[@]:all}"
+    take_model
+    echo 512 >$md/sync_max
+    mdadm --grow --quiet /dev/md0 "$@" >notes 2>&1 || fail "$(<notes)"
+    array_bytes=$(($(</sys/block/md0/size) * 512))
+    for at in 512 1536 4096 6144; do
+        echo $at >$md/sync_max
+        until_true paused $at
+        kept now
+        for number in "${!members[@]}"; do before[$number]=$(b2sum <"now$number"); done
+        for missing in $(seq -1 $((bears > 0 ? ${#members[@]} - 1 : -1))); do reads_all "$missing"; done
+        for number in "${!members[@]}"; do [ "${before[number]}" = "$(b2sum <"now$number")" ] || fail "reading has changed now$number"; done
+    done
+    echo max >$md/sync_max
+    finished
+    cmp -n "$array_bytes" model /dev/md0 || fail "md has lost it"
+    stop_md
+}
+reshapes=0
+logs() {
+    cuts 3
+    cuts 4
+}
+shapes() {
+    reshape 1 1 --raid-devices=3 --level=5 --chunk=64 -- --raid-devices=4
+    reshape 1 1 --raid-devices=4 --level=6 --chunk=64 -- --raid-devices=5
+    reshape 0 1 --raid-devices=4 --level=5 --chunk=64 -- --chunk=128
+    reshape 0 1 --raid-devices=4 --level=5 --chunk=64 -- --layout=right-asymmetric
+    reshape 1 1 --raid-devices=4 --level=10 --chunk=64 -- --raid-devices=5
+    reshape 0 1 --raid-devices=4 --level=10 --chunk=64 -- --chunk=32
+    reshape 1 1 --raid-devices=4 --level=5 --chunk=64 -- --level=6 --raid-devices=5
+}
+for part in "${@:2}"; do $part; done
+
+echo "$tried states after a loss of power and $reshapes in the middle of a reshape read as the driver reads them; $lost times a \
+block was lost, and an error"

@@ -1,0 +1,38 @@
+#!/bin/bash
+# What the real drivers left in layers, read by mdspace: containers (tests/kernel/containers.sh), volume groups (tests/kernel/lvm.sh).
+#
+#   layers.sh MDSPACE DIRECTORY
+#
+# Each directory there has `reads`: a line for each volume, the sha256 of its bytes as the driver read them and mdspace's
+# arguments. `refuses` has a word of the refusal and the arguments. No image may change. Ends with status 1 at the first that fails.
+set -euo pipefail
+mdspace=$(realpath "$1")
+count=0
+fail() {
+    echo "$(basename "$PWD"): $*"
+    exit 1
+}
+for case in "$2"/*/; do
+    cd "$case"
+    sha256sum ./*.img >before
+    while read -r sum arguments; do
+        # shellcheck disable=SC2086 # arguments are words
+        got=$("$mdspace" read $arguments 2>notes | sha256sum | cut -d' ' -f1) || fail "read $arguments: $(<notes)"
+        [ "$got" = "$sum" ] || fail "read $arguments: other bytes than the driver's"
+        count=$((count + 1))
+    done <reads
+    if [ -e refuses ]; then
+        while read -r word arguments; do
+            status=0
+            # shellcheck disable=SC2086
+            "$mdspace" read $arguments --output /dev/null 2>notes || status=$?
+            [ $status = 2 ] || fail "read $arguments: status $status: $(<notes)"
+            grep --quiet -- "$word" notes || fail "read $arguments: no '$word' in: $(<notes)"
+            count=$((count + 1))
+        done <refuses
+    fi
+    "$mdspace" detect --json ./*.img >detected || fail "detect: $(<detected)"
+    sha256sum --check --quiet before || fail "an image was changed"
+    cd - >/dev/null
+done
+echo "$count reads and refusals, as the drivers have it"

@@ -1,0 +1,91 @@
+//! The steps `newest` and `pages`: mdspace and the md of an emulated system use each other's arrays.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::System;
+use super::tree::Tree;
+use crate::catalogue::{RELEASED, Scratch, build_released, run_guest};
+use crate::cross;
+use crate::guest::Guest;
+use crate::kernels::Kernel;
+use crate::matrix::{self, random::Random};
+use crate::root;
+use crate::steps::{Log, Verdict};
+
+fn guest(kernel: Kernel) -> Guest {
+    Guest::default().kernel(kernel).memory("1536M").limit(Duration::from_secs(1500))
+}
+
+/// The step `newest`: the newest kernel and mdadm for this processor, the matrix too; and an array that they made goes to
+/// an older kernel.
+pub(crate) fn newest(log: &mut Log) -> Result<Verdict> {
+    let tree = Tree::fetch(log, System::Newest)?;
+    build_released(log)?;
+    let (mdspace, place) = (root().join(RELEASED), Scratch::create("newest")?);
+    let both = both_ways(log, System::Newest, &mdspace, Some(&place.path))?;
+    goes_to_an_older_kernel(log, &mdspace, &place.path)?;
+    takes_recorded(log, Kernel::System(System::Newest), "taken", &place.path)?;
+    let arguments = matrix::Arguments { mdspace: Some(mdspace), ..matrix::Arguments::of(System::Newest) };
+    let summary = matrix::run(&arguments)?;
+    log.write(&summary)?;
+    ensure!(both.contains(&tree.release), "the guest ran another kernel: {both}");
+    let cells = summary.lines().find(|line| line.contains("assembled by the kernel")).unwrap_or_default().trim();
+    Ok(Verdict::Passed(format!("{both}; its array taken by an older kernel; matrix: {cells}")))
+}
+
+/// The step `pages`: systems with pages of 16 and 64 KiB, and the command built for them.
+pub(crate) fn pages(log: &mut Log) -> Result<Verdict> {
+    let systems = [(System::Pages16K, cross::AARCH64), (System::Pages64K, cross::POWERPC64LE)];
+    for (system, _) in systems {
+        Tree::fetch(log, system)?;
+    }
+    let mut all = Vec::new();
+    for (system, target) in systems {
+        let Some(mdspace) = cross::build_command(log, target)? else {
+            return Ok(Verdict::Skipped(cross::NO_SOURCE.into()));
+        };
+        all.push(both_ways(log, system, &mdspace, None)?);
+    }
+    Ok(Verdict::Passed(all.join("; ")))
+}
+
+/// Runs tests/kernel/both_ways.sh; returns its last line.
+fn both_ways(log: &mut Log, system: System, mdspace: &Path, place: Option<&Path>) -> Result<String> {
+    let mut arguments = vec![mdspace.as_os_str()];
+    arguments.extend(place.map(Path::as_os_str));
+    run_guest(log, &guest(Kernel::System(system)), "both_ways.sh", &arguments)?;
+    log.last_line()
+}
+
+/// The members of an array that records its logical block, as tests/kernel/both_ways.sh leaves them.
+fn recorded(place: &Path) -> [PathBuf; 3] {
+    [0, 1, 2].map(|number| place.join(format!("recorded.{number}")))
+}
+
+/// Makes such members by mdspace.
+pub(crate) fn record_a_block(log: &mut Log, mdspace: &Path, place: &Path) -> Result<()> {
+    let (members, pool) = (recorded(place), place.join("pool"));
+    fs::write(&pool, Random::new(0).bytes(4 << 20))?;
+    let create = ["create", "--level", "5", "--chunk", "64K", "--size", "12M", "--logical-block-size", "512"];
+    log.run(Command::new(mdspace).args(create).args(&members))?;
+    log.run(Command::new(mdspace).arg("write").args(&members).arg("--input").arg(pool))?;
+    log.run(Command::new(mdspace).arg("read").args(&members).arg("--output").arg(place.join("recorded.model")))
+}
+
+/// The distribution's kernel, if it is older than the record, refuses these members until `mdspace update` has removed
+/// it.
+pub(crate) fn goes_to_an_older_kernel(log: &mut Log, mdspace: &Path, place: &Path) -> Result<()> {
+    takes_recorded(log, Kernel::Distribution, "refused", place)?;
+    log.run(Command::new(mdspace).args(["update", "--clear-logical-block-size"]).args(recorded(place)))?;
+    takes_recorded(log, Kernel::Distribution, "taken", place)
+}
+
+fn takes_recorded(log: &mut Log, kernel: Kernel, expected: &str, place: &Path) -> Result<()> {
+    run_guest(log, &guest(kernel), "recorded.sh", &[OsStr::new(expected), place.as_os_str()])
+}
