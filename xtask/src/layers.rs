@@ -76,7 +76,11 @@ pub(crate) const LONG: &[Step] = &[
         &["fio", "python3"],
         soak,
     )),
+    beside(step("search", "no shape that detect --search finds is wrong", SEARCHED, search)),
 ];
+
+/// Programs that make file systems, and judge them.
+const SEARCHED: &[&str] = &["python3", "mke2fs", "debugfs", "mkfs.xfs", "mkfs.btrfs", "e2fsck"];
 
 fn check(log: &mut Log) -> Result<Verdict> {
     log.run(&mut catalogue::cargo(&["check", "--locked", "--workspace", "--all-targets"]))?;
@@ -101,5 +105,19 @@ fn soak(log: &mut Log) -> Result<Verdict> {
     let seconds = (log.minutes() * 60).to_string();
     let mut soak = Command::new(root().join("tests/soak.py"));
     log.run(soak.arg(root().join(catalogue::MDSPACE)).arg(&place.path).arg(seconds))?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+/// Arrays that are made and searched in a minute, about.
+const SEARCHES_PER_MINUTE: u64 = 4;
+
+fn search(log: &mut Log) -> Result<Verdict> {
+    catalogue::build(log)?;
+    let place = Scratch::create("long-search")?;
+    let count = (log.minutes() * SEARCHES_PER_MINUTE).to_string();
+    let seed = std::process::id().to_string();
+    let mut search = Command::new(root().join("tests/search/search.py"));
+    search.arg(root().join(catalogue::MDSPACE)).arg(&place.path).args([&count, "--quiet", "--seed", &seed]);
+    log.run(&mut search)?;
     Ok(Verdict::Passed(log.last_line()?))
 }

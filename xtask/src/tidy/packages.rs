@@ -14,12 +14,13 @@ use crate::root;
 use super::Violation;
 
 /// The packages that each package may depend on: `parity, format <- engine <- io, world; io <- export; world <- lab, sim;
-/// format <- disk; disk, io, lab, export <- mdspace`. Dependencies of tests are free. `export` serves its clients on the executor of `io`.
+/// format <- disk; parity, disk <- search; disk, search, io, lab, export <- mdspace`. Dependencies of tests are free. `export` serves its clients on the executor of `io`.
 /// Nothing may depend on `sim`, so it never ships.
 const ARROWS: &[(&str, &[&str])] = &[
     ("mdspace-parity", &[]),
     ("mdspace-format", &[]),
     ("mdspace-disk", &["mdspace-format"]),
+    ("mdspace-search", &["mdspace-parity", "mdspace-format", "mdspace-disk"]),
     ("mdspace-engine", &["mdspace-parity", "mdspace-format"]),
     ("mdspace-io", &["mdspace-parity", "mdspace-format", "mdspace-engine"]),
     ("mdspace-world", &["mdspace-engine"]),
@@ -32,6 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mdspace-parity",
             "mdspace-format",
             "mdspace-disk",
+            "mdspace-search",
             "mdspace-engine",
             "mdspace-io",
             "mdspace-lab",

@@ -319,6 +319,15 @@ pub(crate) struct DetectArguments {
     #[command(flatten)]
     pub(crate) maps: MapArguments,
 
+    /// Superblocks are lost: find level, layout, chunk, order and data offset from the file system inside (ext4, XFS,
+    /// Btrfs). DISKs are the array's members, in any order; one may be missing or stale
+    #[arg(long)]
+    pub(crate) search: bool,
+
+    /// Bytes to read for --search; of longer disks the start and samples
+    #[arg(long, value_name = "SIZE", default_value = "4G", requires = "search")]
+    pub(crate) search_bytes: Size,
+
     /// Print JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,

@@ -7,6 +7,7 @@ mod arrays;
 mod containers;
 mod layer;
 mod next;
+mod search;
 mod text;
 mod volumes;
 
@@ -90,6 +91,9 @@ const DEPTH_MAX: usize = 4;
 
 /// Runs `mdspace detect`.
 pub(crate) fn run(arguments: &DetectArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    if arguments.search {
+        return search::run(arguments);
+    }
     let paths = expand_with_directories(&arguments.disks)?;
     let machine = Machine::start(kernel, Arena::Medium)?.with_maps(arguments.maps.read()?);
     machine.maps.check_used(&paths)?;

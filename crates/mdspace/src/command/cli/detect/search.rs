@@ -1,0 +1,147 @@
+//! `detect --search`: the shape of an array whose superblocks are lost, from the data on its disks.
+//!
+//! The crate `search` finds it; this file opens the disks for reading, and prints the result with the next command.
+
+use crate::command::cli::arguments::DetectArguments;
+use crate::command::cli::detect::next::word;
+use crate::command::opening::members::expand;
+use crate::command::text::failure::Failure;
+use crate::command::text::geometry::GeometryText;
+use crate::command::text::output::{print, print_json};
+use crate::command::text::progress::Progress;
+use crate::command::text::size::Size;
+use crate::names::name_of;
+use crate::place::{DiskFile, at_once, resolve};
+use disk::Section;
+use format::geometry::Level;
+use search::{Answer, Verdict};
+use serde::Serialize;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+/// The findings. Their fields are a stable interface (docs/json.md).
+#[derive(Serialize)]
+struct Report {
+    /// `found`, `undecided` or `nothing`
+    verdict: &'static str,
+    /// Why nothing was found.
+    reason: Option<String>,
+    /// The file system inside: `ext4`, `XFS` or `Btrfs`.
+    file_system: Option<&'static str>,
+    file_system_bytes: u64,
+    read_bytes: u64,
+    unreadable_bytes: u64,
+    /// The shape, or all that the data does not tell apart.
+    shapes: Vec<ShapeFound>,
+    /// The best of those that the data rules out.
+    second: Option<ShapeFound>,
+}
+
+/// A shape.
+#[derive(Serialize)]
+struct ShapeFound {
+    /// The text for `--geometry`.
+    geometry: String,
+    /// Disks that are in no slot.
+    left_out: Vec<String>,
+    /// Blocks that the file system knows, and that are where this shape has them.
+    fits: u64,
+    /// Those that are not.
+    against: u64,
+    /// Commands that come next.
+    next: Vec<String>,
+}
+
+/// Runs `mdspace detect --search`.
+pub(super) fn run(arguments: &DetectArguments) -> Result<(), Failure> {
+    let paths = expand(&arguments.disks)?;
+    let files = paths.iter().map(|path| open(path)).collect::<Result<Vec<_>, _>>()?;
+    let disks: Vec<_> = files.iter().map(|(file, part)| Section::new(file, part.at, part.bytes)).collect();
+    let shown = RefCell::new(None);
+    let progress = |done: u64, total: u64| {
+        let mut shown = shown.borrow_mut();
+        let (bar, before) = shown.get_or_insert_with(|| (Progress::start("search", Some(total)), 0));
+        bar.advance(done - *before);
+        *before = done;
+    };
+    let found = at_once(search::search(&disks, arguments.search_bytes.0, &progress));
+    drop(shown);
+    let report = Report::of(found, &paths);
+    match arguments.json {
+        true => print_json(&report)?,
+        false => print(&report.text())?,
+    }
+    match (report.verdict, report.reason) {
+        ("found", _) => Ok(()),
+        (_, Some(reason)) => Err(Failure::unwell(reason)
+            .advise("give all disks of the array and no others; if you know its shape, state it with --geometry")),
+        _ => Err(Failure::unwell("the data does not tell these shapes apart, and they read different bytes")
+            .advise("try each, and look at the files: a wrong one shows damaged ones; nothing is written")),
+    }
+}
+
+fn open(path: &Path) -> Result<(DiskFile, io::Part), Failure> {
+    let opened = resolve(path).and_then(|(file, part)| Ok((DiskFile::open(&file)?, part)));
+    let (file, part) = opened.map_err(|error| Failure::refused(format!("{}: {error}", name_of(path))))?;
+    Ok((file, part.unwrap_or(io::Part { at: 0, bytes: u64::MAX })))
+}
+
+impl Report {
+    fn of(found: search::Found, paths: &[PathBuf]) -> Self {
+        let (verdict, reason, answers) = match found.verdict {
+            Verdict::Found(answer) => ("found", None, vec![answer]),
+            Verdict::Undecided(answers) => ("undecided", None, answers),
+            Verdict::Nothing(reason) => ("nothing", Some(reason), Vec::new()),
+        };
+        Self {
+            verdict,
+            reason,
+            file_system: found.system,
+            file_system_bytes: found.system_bytes,
+            read_bytes: found.read_bytes,
+            unreadable_bytes: found.unreadable_bytes,
+            shapes: answers.iter().map(|answer| ShapeFound::of(answer, paths)).collect(),
+            second: found.second.map(|answer| ShapeFound::of(&answer, paths)),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = match self.file_system {
+            Some(system) => format!("inside: {system}, {}\n", Size(self.file_system_bytes)),
+            None => String::new(),
+        };
+        if self.unreadable_bytes > 0 {
+            text += &format!("unreadable: {}\n", Size(self.unreadable_bytes));
+        }
+        for ShapeFound { geometry, left_out, fits, against, next } in &self.shapes {
+            text += &format!("geometry: {geometry}\n  {fits} known blocks fit it, {against} do not\n");
+            if !left_out.is_empty() {
+                text += &format!("  stale, or not of this array: {}\n", left_out.join(" "));
+            }
+            next.iter().for_each(|next| text += &format!("  next: {next}\n"));
+        }
+        if let Some(ShapeFound { geometry, fits, against, .. }) = &self.second {
+            text += &format!("ruled out, next best: {geometry}\n  {fits} known blocks fit it, {against} do not\n");
+        }
+        text
+    }
+}
+
+impl ShapeFound {
+    fn of(answer: &Answer, paths: &[PathBuf]) -> Self {
+        let name = |disk: &usize| name_of(&paths[*disk]);
+        let order: Vec<Option<String>> = answer.order.iter().map(|disk| disk.as_ref().map(name)).collect();
+        let geometry = GeometryText {
+            level: answer.level,
+            layout: Some(answer.layout).filter(|_| answer.level != Level::Raid0),
+            chunk_bytes: answer.chunk_bytes,
+            offsets: vec![answer.offset],
+            size: None,
+            order: Some(order),
+        };
+        let geometry = geometry.to_string();
+        let next = vec![format!("mdspace read --geometry {} --output array.img", word(&geometry))];
+        let left_out = answer.left_out.iter().map(name).collect();
+        Self { geometry, left_out, fits: answer.fits, against: answer.against, next }
+    }
+}

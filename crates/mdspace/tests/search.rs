@@ -1,0 +1,106 @@
+//! `detect --search`: the shape of arrays whose superblocks are gone, from the ext4 on them.
+//!
+//! A black-box test. What is found is right if `read --geometry` gives the bytes that were written. tests/search makes
+//! many more arrays, with other file systems.
+
+mod support;
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use support::{Workplace, parsed};
+
+/// An ext4 with files of many lengths.
+fn ext4(here: &Workplace, bytes: usize) -> Vec<u8> {
+    let (tree, image) = (here.path().join("tree"), here.path().join("image"));
+    for directory in 0..4 {
+        let place = tree.join(directory.to_string());
+        std::fs::create_dir_all(&place).expect("of our own");
+        for file in 0..60_usize {
+            let text = format!("{directory} {file} of the files\n").repeat(file * 71 + 1);
+            std::fs::write(place.join(file.to_string()), text).expect("of our own");
+        }
+    }
+    std::fs::File::create(&image).expect("of our own").set_len(bytes as u64).expect("it is sparse");
+    let made = Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-d"])
+        .args([&tree, &image])
+        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+        .status();
+    assert!(made.expect("mke2fs starts (Debian's package e2fsprogs)").success());
+    std::fs::read(image).expect("of our own")
+}
+
+/// Zeros the superblocks, which are at 4096.
+fn wipe(here: &Workplace, member: &str) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().write(true).open(here.path().join(member)).expect("a member");
+    file.write_all_at(&[0; 8192], 4096).expect("room");
+}
+
+fn bytes_of(place: &Path, names: &[&str]) -> Vec<Vec<u8>> {
+    names.iter().map(|name| std::fs::read(place.join(name)).expect("a member")).collect()
+}
+
+/// The report for `members`, which do not change, and the exit status.
+fn searched(here: &Workplace, members: &[&str]) -> (Value, i32) {
+    let before = bytes_of(here.path(), members);
+    let run = here.run(&format!("detect --search --json {}", members.join(" ")));
+    assert!(bytes_of(here.path(), members) == before, "the search changed a member");
+    (parsed(&run.text()), run.status)
+}
+
+#[test]
+fn a_shape_is_found_with_all_members_and_with_one_missing() {
+    for (create, mut given) in [
+        ("--level 5 --chunk 16K --layout rs --data-offset 1M", vec!["d", "a", "c", "b"]),
+        ("--level 5 --chunk 64K --data-offset 2M", vec!["c", "d", "a"]),
+        ("--level 6 --chunk 8K --layout la --data-offset 136K", vec!["b", "d", "c", "a"]),
+        ("--level 10 --chunk 32K --data-offset 1M", vec!["c", "a", "b"]),
+        ("--level 0 --chunk 32K --data-offset 1M", vec!["c", "a", "d", "b"]),
+        ("--level 1 --data-offset 1M", vec!["d", "b", "c"]),
+    ] {
+        let here = Workplace::new();
+        here.run(&format!("create {create} --size 32M a b c d")).ok();
+        let image = ext4(&here, 24 << 20);
+        here.run_with("write a b c d", &image).ok();
+        given.iter().for_each(|member| wipe(&here, member));
+        let (report, status) = searched(&here, &given);
+        assert_eq!((&report["verdict"], status), (&"found".into(), 0), "{create}: {report}");
+        assert_eq!(report["file_system"], "ext4");
+        let next = report["shapes"][0]["geometry"].as_str().expect("a text");
+        let read = here.run(&format!("read --geometry {next} --length 24M"));
+        assert!(read.ok().stdout == image, "{create}: {next}");
+        given.clear();
+    }
+}
+
+#[test]
+fn a_stale_member_is_left_out() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 16K --data-offset 1M --size 32M a b c d").ok();
+    let image = ext4(&here, 24 << 20);
+    here.run_with("write a b c d", &image).ok();
+    std::fs::write(here.path().join("tree/0/later"), "later\n".repeat(9000)).expect("of our own");
+    let image = ext4(&here, 24 << 20);
+    here.run_with("write a b d", &image).ok();
+    ["a", "b", "c", "d"].iter().for_each(|member| wipe(&here, member));
+    let (report, status) = searched(&here, &["d", "c", "b", "a"]);
+    assert_eq!((&report["verdict"], status), (&"found".into(), 0), "{report}");
+    assert_eq!(report["shapes"][0]["left_out"], serde_json::json!(["c"]), "{report}");
+    let next = report["shapes"][0]["geometry"].as_str().expect("a text");
+    assert!(here.run(&format!("read --geometry {next} --length 24M")).ok().stdout == image, "{next}");
+}
+
+#[test]
+fn members_without_a_known_file_system_are_a_failure_and_not_a_guess() {
+    let here = Workplace::new();
+    for name in ["a", "b", "c"] {
+        std::fs::write(here.path().join(name), name.repeat(3 << 20)).expect("of our own");
+    }
+    let (report, status) = searched(&here, &["a", "b", "c"]);
+    assert_eq!((&report["verdict"], status), (&"nothing".into(), 1));
+    here.run("detect --search a b c").expect(1, &["no superblock of ext4, XFS or Btrfs", "next: "]);
+    here.run("detect --search a absent").expect(2, &["absent: no such file"]);
+    here.run("detect --search-bytes 1G a").expect(2, &["--search"]);
+}

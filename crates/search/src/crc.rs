@@ -1,0 +1,64 @@
+//! CRC-32C in the forms that file systems store, and one that adds up over members.
+//!
+//! A CRC is linear: the CRC of the xor of blocks is the xor of their CRCs, if no constant is added. So the parity of
+//! blocks can be checked, and the CRC of a lost block known, without the blocks.
+
+use std::sync::LazyLock;
+
+/// Bytes of a block.
+pub(crate) const BLOCK: usize = 4096;
+
+static TABLE: LazyLock<[u32; 256]> = LazyLock::new(|| {
+    let mut table = [0; 256];
+    for (byte, entry) in table.iter_mut().enumerate() {
+        *entry = (0..8).fold(byte as u32, |crc, _| (crc >> 1) ^ ((crc & 1) * 0x82f6_3b78));
+    }
+    table
+});
+
+/// The CRC of a block of zeros.
+static OF_ZEROS: LazyLock<u32> = LazyLock::new(|| parity::crc32c(&[0; BLOCK]));
+
+/// The register after `bytes`, begun with `seed` and not inverted: the form of ext4.
+pub(crate) fn raw(seed: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(seed, |crc, byte| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
+}
+
+/// The sum of a block that adds up: 0 of zeros, and of the xor of blocks the xor of their sums.
+pub(crate) fn sum(block: &[u8]) -> u32 {
+    from_standard(parity::crc32c(block))
+}
+
+/// [`sum`] of a block, from its usual CRC-32C.
+pub(crate) fn from_standard(crc: u32) -> u32 {
+    crc ^ *OF_ZEROS
+}
+
+/// [`sum`] of a block, from its [`raw`] CRC with `seed`.
+pub(crate) fn from_raw(crc: u32, seed: u32) -> u32 {
+    crc ^ raw(seed, &[0; BLOCK])
+}
+
+/// Whether `bytes` have the usual CRC-32C that they hold at `at`, computed with zeros there.
+pub(crate) fn holds_own(bytes: &[u8], at: usize) -> bool {
+    let Some((before, rest)) = bytes.split_at_checked(at) else { return false };
+    let Some((stored, after)) = rest.split_at_checked(4) else { return false };
+    let crc = !raw(raw(raw(!0, before), &[0; 4]), after);
+    stored == crc.to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_add_up_and_every_form_leads_to_them() {
+        let block = |salt: usize| -> Vec<u8> { (0..BLOCK).map(|at| ((at * salt) >> 3) as u8).collect() };
+        let (a, b) = (block(7), block(13));
+        let both: Vec<u8> = a.iter().zip(&b).map(|(a, b)| a ^ b).collect();
+        assert_eq!(sum(&both), sum(&a) ^ sum(&b));
+        assert_eq!(sum(&[0; BLOCK]), 0);
+        assert_eq!(from_raw(raw(77, &a), 77), sum(&a));
+        assert_eq!(!raw(!0, b"123456789"), 0xe306_9283);
+    }
+}

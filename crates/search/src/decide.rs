@@ -1,0 +1,373 @@
+//! From clues to a verdict: tries all shapes, and reports one only if every other that counts would read the same.
+
+use crate::assign::near_best;
+use crate::evidence::{Clue, Clues, Frame, Kind, System};
+use crate::judge::Candidate;
+use crate::scan::Scan;
+use crate::seen::Place;
+use crate::shape::{Rows, Shape, copies, shapes};
+use disk::Source;
+use format::geometry::Level;
+use std::collections::{HashMap, HashSet};
+
+/// A shape of the array, with the members in its slots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The level.
+    pub level: Level,
+    /// md's number of the layout.
+    pub layout: u32,
+    /// Bytes in a chunk; 0 for RAID-1.
+    pub chunk_bytes: u64,
+    /// Where data begins on each member.
+    pub offset: u64,
+    /// By slot, the index of the member; `None` if it is missing.
+    pub order: Vec<Option<usize>>,
+    /// Members that are in no slot: stale, or of nothing that was found.
+    pub left_out: Vec<usize>,
+    /// Known blocks of the file system that are where this shape has them.
+    pub fits: u64,
+    /// Known blocks that are not.
+    pub against: u64,
+}
+
+/// What can be said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// This shape, and every other that counts reads the same bytes.
+    Found(Answer),
+    /// Several shapes that count would read different bytes.
+    Undecided(Vec<Answer>),
+    /// No file system that is known, or no shape that fits it.
+    Nothing(String),
+}
+
+/// The result of a search.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// What can be said.
+    pub verdict: Verdict,
+    /// The best shape of those that do not count. Clues against it are why.
+    pub second: Option<Answer>,
+    /// The file system, if one was seen.
+    pub system: Option<&'static str>,
+    /// Its length.
+    pub system_bytes: u64,
+    /// Bytes read in the pass over the members.
+    pub read_bytes: u64,
+    /// Bytes of them that could not be read.
+    pub unreadable_bytes: u64,
+}
+
+/// Chunks that are tried, in blocks of 4 KiB: 4 KiB to 2 MiB.
+const CHUNKS: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
+/// Members at most: their masks have 64 bits.
+const MEMBERS_MAX: usize = 32;
+/// A candidate counts if no more clues are against it than against the best, and this.
+const MARGIN: u64 = 2;
+/// A clue that has no exceptions costs as much as so many that have.
+const SURE: u64 = 1 << 20;
+/// A candidate counts if no more blocks of files would be zeros than so many times those of the best, and this.
+const UNUSUAL_TIMES: u64 = 4;
+const UNUSUAL: u64 = 16;
+/// Candidates that are listed.
+const LISTED_MAX: usize = 8;
+const BLOCK: u64 = 4096;
+
+/// Searches `disks`, reading about `budget` bytes. `progress` is given bytes done and in all.
+pub async fn search<S: Source>(disks: &[S], budget: u64, progress: &dyn Fn(u64, u64)) -> Found {
+    let scan = Scan::of(disks, budget, progress).await;
+    let mut found = Found {
+        verdict: Verdict::Nothing("no superblock of ext4, XFS or Btrfs was seen".to_owned()),
+        second: None,
+        system: None,
+        system_bytes: 0,
+        read_bytes: scan.bytes,
+        unreadable_bytes: scan.unreadable * BLOCK,
+    };
+    if disks.len() > MEMBERS_MAX {
+        found.verdict = Verdict::Nothing(format!("{} members, more than {MEMBERS_MAX}", disks.len()));
+        return found;
+    }
+    let Some((system, places)) = system(&scan) else { return found };
+    found.system = Some(system.name());
+    found.system_bytes = system.blocks() * BLOCK;
+    let search = Search { disks, scan: &scan, system: &system, places: &places };
+    (found.verdict, found.second) = search.verdict().await;
+    found
+}
+
+/// The file system that was seen most, in its latest version, and where its first superblock was seen.
+fn system(scan: &Scan) -> Option<(System, Vec<Place>)> {
+    let seen = &scan.seen;
+    let of = |kind, age: u64, sum: u32| System { kind, age, sum };
+    let ext4 = seen.ext4.iter().map(|(place, own, sum)| (*place, of(Kind::Ext4(*own), own.written.into(), *sum)));
+    let xfs = seen.xfs.supers.iter().map(|(place, own, age, sum)| (*place, of(Kind::Xfs(*own), *age, *sum)));
+    let btrfs = seen.btrfs.supers.iter();
+    let btrfs = btrfs.map(|(place, own, sum)| (*place, of(Kind::Btrfs(own.clone()), own.generation, *sum)));
+    let mut by_id: HashMap<[u8; 16], (System, Vec<Place>)> = HashMap::new();
+    for (place, system) in ext4.chain(xfs).chain(btrfs) {
+        let entry = by_id.entry(system.id()).or_insert_with(|| (system.clone(), Vec::new()));
+        entry.1.push(place);
+        if entry.0.age < system.age {
+            entry.0 = system;
+        }
+    }
+    by_id.into_values().max_by_key(|(system, places)| (places.len(), system.blocks()))
+}
+
+struct Search<'a, S> {
+    disks: &'a [S],
+    scan: &'a Scan,
+    system: &'a System,
+    places: &'a [Place],
+}
+
+impl<S: Source> Search<'_, S> {
+    async fn verdict(&self) -> (Verdict, Option<Answer>) {
+        let all: Vec<usize> = (0..self.disks.len()).collect();
+        let mut candidates = self.candidates(&all, None).await;
+        self.check(&mut candidates).await;
+        let least = |disagrees: bool| {
+            let alike = candidates.iter().filter(|candidate| candidate.disagrees == disagrees);
+            alike.map(|candidate| candidate.against).min().unwrap_or(u64::MAX)
+        };
+        if least(true) <= least(false) && all.len() > 1 {
+            // Parity or copies disagree, or nothing fits: one member may be stale.
+            let near = candidates.iter().map(|candidate| (candidate.shape.rows(), candidate.chunk)).collect();
+            for stale in &all {
+                let others: Vec<usize> = all.iter().copied().filter(|member| member != stale).collect();
+                candidates.extend(self.candidates(&others, Some(&near)).await);
+            }
+            self.check(&mut candidates).await;
+        }
+        candidates.retain(|candidate| !candidate.disagrees);
+        self.decide(candidates)
+    }
+
+    /// Compares parity and copies of the candidates that may count.
+    async fn check(&self, candidates: &mut [Candidate]) {
+        let blocks = self.system.blocks();
+        loop {
+            let left = candidates.iter().filter(|candidate| !candidate.disagrees);
+            let Some(best) = left.map(|candidate| candidate.against).min() else { return };
+            let due = |candidate: &&mut Candidate| !candidate.is_checked && candidate.against <= best + MARGIN;
+            let mut is_done = true;
+            for candidate in candidates.iter_mut().filter(due) {
+                let (disagreements, compared) = candidate.disagreements(self.scan, blocks);
+                candidate.is_checked = true;
+                candidate.agreements = compared.saturating_sub(disagreements);
+                candidate.disagrees = disagreements > 0 || !candidate.q_agrees(self.disks, self.scan, blocks).await;
+                is_done &= !candidate.disagrees;
+            }
+            if is_done {
+                return;
+            }
+        }
+    }
+
+    /// The candidates of these members. With `near`, a member is left out as stale: only shapes with a slot for it, and if
+    /// `near` lists rows and chunks that came near with it, only these.
+    async fn candidates(&self, members: &[usize], near: Option<&HashSet<(Option<Rows>, u64)>>) -> Vec<Candidate> {
+        let mut candidates = self.mirrors(members).await;
+        let mut by_rows: HashMap<Rows, Vec<Shape>> = HashMap::new();
+        for shape in shapes(members.len() as u16) {
+            if near.is_some() && usize::from(shape.slots) == members.len() {
+                continue;
+            }
+            by_rows.entry(shape.rows().expect("listed ones have rows")).or_default().push(shape);
+        }
+        let mut rows: Vec<_> = by_rows.into_iter().collect();
+        rows.sort_by_key(|(rows, _)| format!("{rows:?}"));
+        for (rows, shapes) in rows {
+            let came_near =
+                |chunk: &u64| near.is_none_or(|near| near.is_empty() || near.contains(&(Some(rows), *chunk)));
+            for chunk in CHUNKS.into_iter().filter(came_near) {
+                for offset in self.offsets(rows, chunk) {
+                    let (disks, scan) = (self.disks, self.scan);
+                    let frame = Frame { disks, scan, rows, chunk, offset, members };
+                    let clues = frame.clues(self.system).await;
+                    let sure = clues.clues.iter().filter(|clue| !clue.is_weak).count() as u64;
+                    if clues.nowhere > sure / 50 + u64::from(sure > 9) {
+                        continue;
+                    }
+                    for shape in &shapes {
+                        self.add(&frame, *shape, &clues, &mut candidates);
+                    }
+                }
+            }
+        }
+        candidates
+    }
+
+    /// Where data may begin, as the file system's superblock was seen.
+    fn offsets(&self, rows: Rows, chunk: u64) -> HashSet<u64> {
+        let from_start = rows.position(self.system.super_block(), chunk);
+        self.places.iter().filter_map(|place| place.at.checked_sub(from_start)).collect()
+    }
+
+    /// Adds the best orders of one shape.
+    fn add(&self, frame: &Frame<'_, S>, shape: Shape, clues: &Clues, candidates: &mut Vec<Candidate>) {
+        let room = frame.members.iter().map(|member| self.scan.lengths[*member].saturating_sub(frame.offset)).min();
+        let Some(geometry) = shape.geometry(frame.chunk, room.unwrap_or(0)) else { return };
+        if geometry.array_bytes() / BLOCK < self.system.blocks() {
+            return;
+        }
+        let cost = cost(shape, &geometry, frame.members, &clues.clues);
+        let sure = clues.clues.iter().filter(|clue| !clue.is_weak).count() as u64;
+        for (columns, total) in near_best(&cost) {
+            let (against, unusual) = (total / SURE, total % SURE);
+            let order = columns.iter().map(|column| frame.members.get(*column).copied()).collect();
+            let candidate = Candidate {
+                shape,
+                geometry: geometry.clone(),
+                chunk: frame.chunk,
+                offset: frame.offset,
+                order,
+                fits: sure.saturating_sub(against),
+                against: against + clues.nowhere,
+                unusual,
+                is_checked: false,
+                agreements: 0,
+                disagrees: false,
+            };
+            if candidate.against > 2 * MARGIN + candidate.fits / 10 {
+                continue;
+            }
+            candidates.push(candidate);
+        }
+    }
+
+    /// RAID-1, and single members.
+    async fn mirrors(&self, members: &[usize]) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        let rows = Rows::Striped(1);
+        for offset in self.offsets(rows, 1) {
+            let frame = Frame { disks: self.disks, scan: self.scan, rows, chunk: 1, offset, members };
+            let Clues { clues, nowhere } = frame.clues(self.system).await;
+            for member in members {
+                let room = self.scan.lengths[*member].saturating_sub(offset);
+                let shape = Shape { level: Level::Raid1, layout: 0, slots: 1 };
+                let Some(geometry) = shape.geometry(1, room) else { continue };
+                let lacks = |clue: &&Clue| clue.members >> member & 1 == 0;
+                let (weak, sure): (Vec<&Clue>, Vec<&Clue>) = clues.iter().partition(|clue| clue.is_weak);
+                let against = nowhere.saturating_add(sure.iter().filter(|clue| lacks(clue)).count() as u64);
+                let total = nowhere.saturating_add(sure.len() as u64);
+                if room < self.system.blocks() || against > total / 50 + u64::from(total > 9) {
+                    continue;
+                }
+                let one = Candidate {
+                    shape,
+                    geometry,
+                    chunk: 1,
+                    offset,
+                    order: vec![Some(*member)],
+                    fits: total - against,
+                    against,
+                    unusual: weak.iter().filter(|clue| lacks(clue)).count() as u64,
+                    is_checked: false,
+                    agreements: 0,
+                    disagrees: false,
+                };
+                let equal = |other: &&mut Candidate| {
+                    other.offset == offset && other.reads_as(&one, self.scan, self.system.blocks())
+                };
+                match candidates.iter_mut().find(equal) {
+                    Some(other) => {
+                        other.order.push(Some(*member));
+                        other.shape.slots += 1;
+                        other.geometry =
+                            other.shape.geometry(1, room.min(other.geometry.array_bytes() / BLOCK)).expect("as before");
+                    }
+                    None => candidates.push(one),
+                }
+            }
+        }
+        candidates
+    }
+
+    /// The verdict on candidates in which nothing disagrees, and the best of those that do not count.
+    fn decide(&self, candidates: Vec<Candidate>) -> (Verdict, Option<Answer>) {
+        let Some((best, usual)) = candidates.iter().map(|candidate| (candidate.against, candidate.unusual)).min()
+        else {
+            let reason = format!("{} was seen, and no shape of these members fits it", self.system.name());
+            return (Verdict::Nothing(reason), None);
+        };
+        let counts = |candidate: &Candidate| {
+            candidate.against <= best + MARGIN && candidate.unusual <= UNUSUAL + UNUSUAL_TIMES * usual
+        };
+        let others = candidates.iter().filter(|candidate| !counts(candidate));
+        let second = others.min_by_key(|candidate| candidate.against).map(|candidate| self.answer(candidate));
+        let mut classes: Vec<Candidate> = Vec::new();
+        for candidate in candidates.into_iter().filter(counts) {
+            let same = |other: &&mut Candidate| other.reads_as(&candidate, self.scan, self.system.blocks());
+            match classes.iter_mut().find(same) {
+                Some(other) if preference(&candidate) < preference(other) => *other = candidate,
+                Some(_) => {}
+                None => classes.push(candidate),
+            }
+        }
+        classes.sort_by_key(preference);
+        let mut answers: Vec<Answer> =
+            classes.iter().take(LISTED_MAX).map(|candidate| self.answer(candidate)).collect();
+        let verdict = match answers.len() {
+            1 => Verdict::Found(answers.remove(0)),
+            _ => Verdict::Undecided(answers),
+        };
+        (verdict, second)
+    }
+
+    fn answer(&self, candidate: &Candidate) -> Answer {
+        let Candidate { shape, chunk, offset, order, fits, against, .. } = candidate;
+        let left_out = (0..self.disks.len()).filter(|member| !order.contains(&Some(*member))).collect();
+        Answer {
+            level: shape.level,
+            layout: shape.layout,
+            chunk_bytes: if shape.level.has_chunks() { chunk * BLOCK } else { 0 },
+            offset: offset * BLOCK,
+            order: order.clone(),
+            left_out,
+            fits: *fits,
+            against: *against,
+        }
+    }
+}
+
+/// For each slot and each member, the clues against the member there; the last columns are missing members.
+fn cost(shape: Shape, geometry: &format::geometry::Geometry, members: &[usize], clues: &[Clue]) -> Vec<Vec<u64>> {
+    let slots = usize::from(shape.slots);
+    let mut cost = vec![vec![0; slots]; slots];
+    for clue in clues {
+        for (copy, (slot, _)) in copies(geometry, clue.block).into_iter().enumerate() {
+            for (column, against) in cost[slot].iter_mut().enumerate() {
+                let fits = match members.get(column) {
+                    Some(member) => clue.holders(copy) >> member & 1 == 1,
+                    None => match shape.level {
+                        Level::Raid4 | Level::Raid5 => clue.in_xor,
+                        Level::Raid6 => clue.without != 0,
+                        Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid10 => true,
+                    },
+                };
+                *against += if fits {
+                    0
+                } else if clue.is_weak {
+                    1
+                } else {
+                    SURE
+                };
+            }
+        }
+    }
+    cost
+}
+
+/// The order among candidates that read the same: fewer clues against, fewer missing members, redundancy that agrees, the
+/// usual level, layout and chunk.
+fn preference(candidate: &Candidate) -> (u64, usize, bool, usize, u32, u64) {
+    let missing = candidate.order.iter().filter(|member| member.is_none()).count();
+    let level = [Level::Raid5, Level::Raid6, Level::Raid1, Level::Raid10, Level::Raid4, Level::Raid0];
+    let level = level.iter().position(|level| *level == candidate.shape.level).unwrap_or(level.len());
+    let usual = u32::from(!matches!(candidate.shape.layout, 2 | 0x102 | 0));
+    let chunk = candidate.chunk.abs_diff(128); // mdadm's default
+    (candidate.against, missing, candidate.agreements == 0, level, usual, chunk)
+}

@@ -1,0 +1,302 @@
+//! What the file system says of its blocks, held against the members, for all shapes with the same [`Rows`] at once.
+//!
+//! For each block that is known, it is computed which members hold it at the position that the rows give, and whether
+//! the xor of members does, as if one were missing. Only the order of the members and the layout are left open.
+
+use crate::crc::BLOCK;
+use crate::ext4::{self, Finder};
+use crate::scan::{Scan, Summary};
+use crate::seen::{Expected, Want};
+use crate::shape::Rows;
+use crate::{btrfs, xfs};
+use disk::Source;
+
+/// A file system that was seen.
+#[derive(Debug, Clone)]
+pub(crate) struct System {
+    pub(crate) kind: Kind,
+    /// Grows with each change of the superblock.
+    pub(crate) age: u64,
+    /// The sum of the superblock's block.
+    pub(crate) sum: u32,
+}
+
+/// What a superblock says, by its kind.
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    Ext4(ext4::Super),
+    Xfs(xfs::Super),
+    Btrfs(btrfs::Super),
+}
+
+impl System {
+    /// Its name.
+    pub(crate) fn name(&self) -> &'static str {
+        match &self.kind {
+            Kind::Ext4(_) => "ext4",
+            Kind::Xfs(_) => "XFS",
+            Kind::Btrfs(_) => "Btrfs",
+        }
+    }
+
+    /// What tells it from others.
+    pub(crate) fn id(&self) -> [u8; 16] {
+        match &self.kind {
+            Kind::Ext4(found) => found.id,
+            Kind::Xfs(found) => found.id,
+            Kind::Btrfs(found) => found.id,
+        }
+    }
+
+    /// Its length in blocks.
+    pub(crate) fn blocks(&self) -> u64 {
+        match &self.kind {
+            Kind::Ext4(found) => found.blocks,
+            Kind::Xfs(found) => found.blocks,
+            Kind::Btrfs(found) => found.blocks,
+        }
+    }
+
+    /// The block of its first superblock.
+    pub(crate) fn super_block(&self) -> u64 {
+        match &self.kind {
+            Kind::Ext4(_) | Kind::Xfs(_) => 0,
+            Kind::Btrfs(_) => btrfs::SUPER_BLOCK,
+        }
+    }
+}
+
+/// A known block, and which members hold it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clue {
+    /// The block of the file system.
+    pub(crate) block: u64,
+    /// The members that hold it at the position that the rows give.
+    pub(crate) members: u64,
+    /// The members that hold it at the positions of its second and third copy.
+    pub(crate) copies: [u64; COPIES - 1],
+    /// Whether the xor of all members is it: what a missing member of RAID-5 holds.
+    pub(crate) in_xor: bool,
+    /// Whether exceptions are usual.
+    pub(crate) is_weak: bool,
+    /// The members without which the xor of the others is it: then they hold Q.
+    pub(crate) without: u64,
+}
+
+/// Copies of RAID-10 that are tried, at most.
+const COPIES: usize = 3;
+
+impl Clue {
+    /// The members that hold a copy.
+    pub(crate) fn holders(&self, copy: usize) -> u64 {
+        copy.checked_sub(1).map_or(self.members, |copy| self.copies.get(copy).copied().unwrap_or(u64::MAX))
+    }
+}
+
+/// Rows with chunk and offset, in blocks, and the members that take part.
+pub(crate) struct Frame<'a, S> {
+    pub(crate) disks: &'a [S],
+    pub(crate) scan: &'a Scan,
+    pub(crate) rows: Rows,
+    pub(crate) chunk: u64,
+    pub(crate) offset: u64,
+    /// The members that take part.
+    pub(crate) members: &'a [usize],
+}
+
+/// Known blocks that are used at most; of more, a part that is spread evenly.
+const CLUES_MAX: usize = 6000;
+/// Positions that are read of all members for the end of a file on a missing one.
+const READS_MAX: u32 = 300;
+
+/// The clues for one frame.
+pub(crate) struct Clues {
+    pub(crate) clues: Vec<Clue>,
+    /// Blocks that are nowhere.
+    pub(crate) nowhere: u64,
+}
+
+impl<S: Source> Frame<'_, S> {
+    fn position(&self, block: u64) -> u64 {
+        self.offset + self.rows.position(block, self.chunk)
+    }
+
+    /// Collects the clues.
+    pub(crate) async fn clues(&self, system: &System) -> Clues {
+        // The latest superblock is at its place, or this is a view of the file system as it was before.
+        let own = Expected { block: system.super_block(), want: Want::Sum(system.sum) };
+        if !matches!(self.clue(own, &mut 0).await, Look::Clue(_)) {
+            return Clues { clues: Vec::new(), nowhere: u64::MAX };
+        }
+        let (mut expected, mut nowhere) = match &system.kind {
+            Kind::Xfs(found) => (self.scan.seen.xfs.expected(found), 0),
+            Kind::Btrfs(found) => (self.scan.seen.btrfs.expected(found), 0),
+            Kind::Ext4(found) => {
+                let mut reader = Reader { frame: self };
+                let walk = found.walk(&mut reader).await;
+                if walk.is_wrong {
+                    return Clues { clues: Vec::new(), nowhere: u64::MAX };
+                }
+                (walk.expected, walk.lost.len() as u64)
+            }
+        };
+        expected.push(own);
+        expected.sort_by_key(|expected| expected.block);
+        let (weak, sure): (Vec<_>, Vec<_>) = expected.into_iter().partition(|expected| expected.want == Want::Data);
+        let mut clues = Vec::new();
+        let mut reads = READS_MAX;
+        for expected in [sure, weak] {
+            let step = expected.len().div_ceil(CLUES_MAX).max(1);
+            for known in expected.iter().step_by(step) {
+                match self.clue(*known, &mut reads).await {
+                    Look::Clue(clue) => clues.push(Clue { copies: self.copies(*known, clue.members), ..clue }),
+                    Look::Nowhere => nowhere += 1,
+                    Look::Unknown => {}
+                }
+            }
+        }
+        Clues { clues, nowhere }
+    }
+
+    /// The members that hold the further copies of a block, of which `first` hold the first.
+    fn copies(&self, Expected { block, want }: Expected, first: u64) -> [u64; COPIES - 1] {
+        if matches!(self.rows, Rows::Striped(_)) {
+            return [first; COPIES - 1];
+        }
+        std::array::from_fn(|copy| {
+            let at = self.offset + self.rows.position_of_copy(block, self.chunk, copy as u64 + 1);
+            let holds = |member: &&usize| self.scan.summary(**member, at).is_none_or(|summary| summary.is(want));
+            self.members.iter().filter(holds).fold(0, |mask, member| mask | 1 << member)
+        })
+    }
+
+    async fn clue(&self, Expected { block, want }: Expected, reads: &mut u32) -> Look {
+        let at = self.position(block);
+        let mut summaries = Vec::new();
+        for member in self.members {
+            match self.scan.summary(*member, at) {
+                Some(summary) => summaries.push((*member, summary)),
+                None if at >= self.scan.lengths[*member] => {}
+                None => return Look::Unknown,
+            }
+        }
+        let holding = |is: &dyn Fn(&Summary) -> bool| {
+            summaries.iter().filter(|(_, summary)| is(summary)).fold(0, |mask, (member, _)| mask | 1 << member)
+        };
+        match want {
+            Want::Sum(sum) => {
+                let xor = summaries.iter().fold(0, |all, (_, summary)| all ^ summary.sum);
+                let members = holding(&|summary| summary.sum == sum);
+                let without = holding(&|summary| xor ^ summary.sum == sum);
+                let in_xor = xor == sum;
+                match members | without {
+                    0 if !in_xor => Look::Nowhere,
+                    _ => Look::Clue(Clue { block, members, in_xor, without, is_weak: false, copies: [0; COPIES - 1] }),
+                }
+            }
+            Want::Data => {
+                let members = holding(&|summary| summary.end > 0);
+                let xor = summaries.iter().fold(0, |all, (_, summary)| all ^ summary.sum);
+                match members {
+                    0 => Look::Unknown,
+                    _ => Look::Clue(Clue {
+                        block,
+                        members,
+                        in_xor: xor != 0,
+                        without: u64::MAX,
+                        is_weak: true,
+                        copies: [0; COPIES - 1],
+                    }),
+                }
+            }
+            Want::End(end) => {
+                let members = holding(&|summary| summary.end == end);
+                if members != 0 {
+                    return Look::Clue(Clue {
+                        block,
+                        members,
+                        in_xor: false,
+                        without: 0,
+                        is_weak: false,
+                        copies: [0; COPIES - 1],
+                    });
+                }
+                if summaries.iter().any(|(_, summary)| summary.end < end) || *reads == 0 {
+                    // The file may end with zeros.
+                    return Look::Unknown;
+                }
+                *reads -= 1;
+                self.end_in_xor(block, at, end).await
+            }
+        }
+    }
+
+    /// Looks for the end of a file in the xor of members.
+    async fn end_in_xor(&self, block: u64, at: u64, end: u16) -> Look {
+        let mut xor = vec![0; BLOCK];
+        let mut blocks = Vec::new();
+        for member in self.members {
+            let Ok(bytes) = self.disks[*member].read(at * BLOCK as u64, BLOCK).await else { return Look::Unknown };
+            add(&mut xor, &bytes);
+            blocks.push((*member, bytes));
+        }
+        let is_end = |bytes: &[u8]| bytes[usize::from(end)..].iter().all(|byte| *byte == 0);
+        let without = blocks.iter().fold(0, |mask, (member, bytes)| {
+            let mut rest = xor.clone();
+            add(&mut rest, bytes);
+            if is_end(&rest) { mask | 1 << member } else { mask }
+        });
+        match (is_end(&xor), without) {
+            (false, 0) => Look::Nowhere,
+            (in_xor, without) => {
+                Look::Clue(Clue { block, members: 0, in_xor, without, is_weak: false, copies: [0; COPIES - 1] })
+            }
+        }
+    }
+}
+
+/// What became of a known block.
+enum Look {
+    Clue(Clue),
+    Nowhere,
+    Unknown,
+}
+
+fn add(to: &mut [u8], bytes: &[u8]) {
+    to.iter_mut().zip(bytes).for_each(|(to, byte)| *to ^= byte);
+}
+
+/// Finds blocks of metadata on the members, or in the xor of them.
+struct Reader<'a, 'b, S> {
+    frame: &'a Frame<'b, S>,
+}
+
+impl<S: Source> Finder for Reader<'_, '_, S> {
+    async fn find(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+        let at = self.frame.position(block);
+        let mut xor = vec![0; BLOCK];
+        let mut blocks = Vec::new();
+        for member in self.frame.members {
+            if at >= self.frame.scan.lengths[*member] {
+                continue;
+            }
+            let bytes = self.frame.disks[*member].read(at * BLOCK as u64, BLOCK).await.ok()?;
+            if is_right(&bytes) {
+                return Some(bytes);
+            }
+            add(&mut xor, &bytes);
+            blocks.push(bytes);
+        }
+        if is_right(&xor) {
+            return Some(xor);
+        }
+        for bytes in blocks {
+            let mut rest = xor.clone();
+            add(&mut rest, &bytes);
+            if is_right(&rest) {
+                return Some(rest);
+            }
+        }
+        None
+    }
+}

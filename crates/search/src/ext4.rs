@@ -1,0 +1,281 @@
+//! ext4 with blocks of 4 KiB: superblocks, group descriptors, bitmaps and inodes with their checksums.
+//!
+//! Its blocks do not say where they are. But each says, with a checksum, what others at a known place have to be. So
+//! the file system is walked with a function that finds the block at a place among the members, by that checksum.
+//! Facts: the kernel's `fs/ext4/ext4.h` and `Documentation/filesystems/ext4`.
+
+use crate::crc::{BLOCK, from_raw, raw};
+use crate::seen::number::{id, le16, le32};
+use crate::seen::{Expected, Want};
+
+/// What a superblock says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Super {
+    /// Its uuid.
+    pub(crate) id: [u8; 16],
+    /// The group of this copy.
+    pub(crate) group: u16,
+    /// Length of the file system in blocks.
+    pub(crate) blocks: u64,
+    group_blocks: u32,
+    group_inodes: u32,
+    inode_bytes: u16,
+    descriptor_bytes: u16,
+    /// The seed of all checksums, if it has them.
+    seed: Option<u32>,
+    /// When it was last written.
+    pub(crate) written: u32,
+    sparse: bool,
+}
+
+const SUPER_AT: usize = 1024;
+const CHECKSUM_AT: usize = 0x3fc;
+
+impl Super {
+    /// The superblock in `block`: of the first group behind 1024 bytes, of the others at the beginning.
+    pub(crate) fn of(block: &[u8]) -> Option<Self> {
+        Self::at(block, SUPER_AT).filter(|found| found.group == 0)
+    }
+
+    fn at(block: &[u8], at: usize) -> Option<Self> {
+        let bytes = block.get(at..at + 1024)?;
+        let is_known = le16(bytes, 0x38) == 0xef53 && le32(bytes, 0x18) == 2 && le32(bytes, 0x14) == 0;
+        let (incompatible, read_only) = (le32(bytes, 0x60), le32(bytes, 0x64));
+        let has_sums = read_only & 0x400 != 0;
+        if !is_known || has_sums && raw(!0, &bytes[..CHECKSUM_AT]) != le32(bytes, CHECKSUM_AT) {
+            return None;
+        }
+        let wide = incompatible & 0x80 != 0;
+        let seed = if incompatible & 0x2000 != 0 { le32(bytes, 0x270) } else { raw(!0, &id(bytes, 0x68)) };
+        let found = Self {
+            id: id(bytes, 0x68),
+            group: le16(bytes, 0x5a),
+            blocks: u64::from(le32(bytes, 4)) | if wide { u64::from(le32(bytes, 0x150)) << 32 } else { 0 },
+            group_blocks: le32(bytes, 0x20),
+            group_inodes: le32(bytes, 0x28),
+            inode_bytes: le16(bytes, 0x58),
+            descriptor_bytes: if wide { le16(bytes, 0xfe) } else { 32 },
+            seed: has_sums.then_some(seed),
+            written: le32(bytes, 0x30),
+            sparse: incompatible & 0x10 == 0,
+        };
+        let sane = found.group_blocks > 0
+            && found.group_inodes > 0
+            && matches!(found.inode_bytes, 128 | 256 | 512 | 1024)
+            && matches!(found.descriptor_bytes, 32 | 64);
+        sane.then_some(found)
+    }
+}
+
+/// Finds blocks of the file system among the members.
+pub(crate) trait Finder {
+    /// The block at `block` for which `is_right` holds; `None` if none of the members has it.
+    async fn find(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>>;
+}
+
+/// A group of blocks, by its descriptor.
+struct Group {
+    number: u32,
+    bitmap: u64,
+    bitmap_sum: Option<u32>,
+    table: u64,
+    used_inodes: u32,
+}
+
+/// Blocks of inodes that are looked at, at most.
+const TABLE_BLOCKS_MAX: u64 = 1500;
+/// Directories that are looked at, at most.
+const DIRECTORIES_MAX: usize = 300;
+
+/// A walk ends when so many blocks are nowhere: its shape is wrong.
+const LOST_MAX: usize = 12;
+
+/// The result of a walk.
+#[derive(Default)]
+pub(crate) struct Walk {
+    /// What is known of blocks.
+    pub(crate) expected: Vec<Expected>,
+    /// Blocks of metadata that no member has at their place.
+    pub(crate) lost: Vec<u64>,
+    /// Whether even the first descriptors are nowhere.
+    pub(crate) is_wrong: bool,
+}
+
+impl Super {
+    /// Walks the file system.
+    pub(crate) async fn walk(&self, finder: &mut impl Finder) -> Walk {
+        let mut walk = Walk::default();
+        let Some(seed) = self.seed.filter(|_| self.sparse) else { return walk };
+        let groups = self.groups(seed, finder, &mut walk).await;
+        let mut directories = Vec::new();
+        let mut left = TABLE_BLOCKS_MAX;
+        for group in &groups {
+            if let Some(sum) = group.bitmap_sum {
+                walk.expected.push(Expected { block: group.bitmap, want: Want::Sum(sum) });
+            }
+            let bytes = u64::from(group.used_inodes) * u64::from(self.inode_bytes);
+            let blocks = bytes.div_ceil(BLOCK as u64).min(left);
+            left -= blocks;
+            for index in 0..blocks {
+                if walk.lost.len() > LOST_MAX {
+                    return walk;
+                }
+                self.inodes(seed, group, index, finder, &mut walk, &mut directories).await;
+            }
+        }
+        for (inode, block) in directories.into_iter().take(DIRECTORIES_MAX) {
+            if walk.lost.len() > LOST_MAX {
+                return walk;
+            }
+            let is_right = |block: &[u8]| le32(block, 0) == inode && le32(block, 4) == 0x0201_000c && block[8] == b'.';
+            walk.note(block, finder.find(block, &is_right).await);
+        }
+        walk
+    }
+
+    /// The groups whose descriptors are found.
+    async fn groups(&self, seed: u32, finder: &mut impl Finder, walk: &mut Walk) -> Vec<Group> {
+        let count = self.blocks.div_ceil(self.group_blocks.into());
+        let each = BLOCK / usize::from(self.descriptor_bytes);
+        let mut groups = Vec::new();
+        for table in 0..count.div_ceil(each as u64).min(4096) {
+            let first = table as u32 * each as u32;
+            let here = (count - u64::from(first)).min(each as u64) as u32;
+            let of = |block: &[u8], index: u32| {
+                let bytes = usize::from(self.descriptor_bytes);
+                block[index as usize * bytes..][..bytes].to_vec()
+            };
+            let is_right = |block: &[u8]| (0..here).all(|index| is_descriptor(seed, first + index, &of(block, index)));
+            let found = finder.find(1 + table, &is_right).await;
+            walk.note(1 + table, found.clone());
+            match found {
+                Some(block) => {
+                    groups.extend((0..here).map(|index| self.group(seed, first + index, &of(&block, index))))
+                }
+                None => {
+                    walk.is_wrong = table == 0;
+                    break;
+                }
+            }
+        }
+        groups
+    }
+
+    fn group(&self, seed: u32, number: u32, descriptor: &[u8]) -> Group {
+        let half = |low: usize, high: usize| -> u64 {
+            u64::from(le32(descriptor, low)) | u64::from(le32(descriptor, high)) << 32
+        };
+        let flags = le16(descriptor, 0x12);
+        let unused = u32::from(le16(descriptor, 0x1c)) | u32::from(le16(descriptor, 0x32)) << 16;
+        // The whole sum only is kept with wide descriptors, and covers a whole block with groups of the usual size.
+        let sum = (flags & 2 == 0 && self.descriptor_bytes == 64 && self.group_blocks == 8 * BLOCK as u32)
+            .then(|| u32::from(le16(descriptor, 0x18)) | u32::from(le16(descriptor, 0x38)) << 16);
+        Group {
+            number,
+            bitmap: half(0, 0x20),
+            bitmap_sum: sum.map(|sum| from_raw(sum, seed)),
+            table: half(8, 0x28),
+            used_inodes: if flags & 1 != 0 { 0 } else { self.group_inodes.saturating_sub(unused) },
+        }
+    }
+
+    /// Finds one block of a group's inodes, and notes what they say.
+    async fn inodes(
+        &self,
+        seed: u32,
+        group: &Group,
+        index: u64,
+        finder: &mut impl Finder,
+        walk: &mut Walk,
+        directories: &mut Vec<(u32, u64)>,
+    ) {
+        let bytes = usize::from(self.inode_bytes);
+        let first = group.number * self.group_inodes + index as u32 * (BLOCK / bytes) as u32 + 1;
+        let numbered = |block: &[u8]| -> Vec<(u32, Vec<u8>)> {
+            (first..).zip(block.chunks_exact(bytes).map(<[u8]>::to_vec)).collect()
+        };
+        let is_used = |inode: &[u8]| inode.iter().any(|byte| *byte != 0);
+        let is_right = |block: &[u8]| {
+            let mut used = numbered(block).into_iter().filter(|(_, inode)| is_used(inode)).peekable();
+            used.peek().is_some() && used.all(|(number, inode)| is_inode(seed, number, &inode))
+        };
+        let block = group.table + index;
+        let found = finder.find(block, &is_right).await;
+        walk.note(block, found.clone());
+        for (number, inode) in numbered(&found.unwrap_or_default()) {
+            match le16(&inode, 0) >> 12 {
+                8 => {
+                    walk.expected.extend(end_of(&inode));
+                    walk.expected.extend(data_of(&inode));
+                }
+                4 => directories.extend(extent_of(&inode, 0).map(|block| (number, block))),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Walk {
+    /// Notes the block that was found at `block`.
+    fn note(&mut self, block: u64, found: Option<Vec<u8>>) {
+        match found {
+            None => self.lost.push(block),
+            Some(bytes) => self.expected.push(Expected { block, want: Want::Sum(crate::crc::sum(&bytes)) }),
+        }
+    }
+}
+
+fn is_descriptor(seed: u32, number: u32, descriptor: &[u8]) -> bool {
+    let crc = raw(raw(seed, &number.to_le_bytes()), &descriptor[..0x1e]);
+    let crc = raw(raw(crc, &[0; 2]), &descriptor[0x20..]);
+    crc as u16 == le16(descriptor, 0x1e)
+}
+
+fn is_inode(seed: u32, number: u32, inode: &[u8]) -> bool {
+    let crc = raw(raw(seed, &number.to_le_bytes()), &inode[0x64..0x68]);
+    let crc = raw(raw(raw(crc, &inode[..0x7c]), &[0; 2]), &inode[0x7e..128]);
+    let low = u32::from(le16(inode, 0x7c));
+    if inode.len() == 128 {
+        return crc & 0xffff == low;
+    }
+    let has_high = le16(inode, 0x80) >= 4;
+    let crc = raw(crc, &inode[0x80..0x82]);
+    if !has_high {
+        return raw(crc, &inode[0x82..]) & 0xffff == low;
+    }
+    raw(raw(crc, &[0; 2]), &inode[0x84..]) == low | u32::from(le16(inode, 0x82)) << 16
+}
+
+/// The extents of a file that are in the inode and written: block of the file, length, block of the file system.
+fn extents_of(inode: &[u8]) -> impl Iterator<Item = (u64, u64, u64)> {
+    let is_flat = le32(inode, 0x20) & 0x8_0000 != 0 && le16(inode, 0x28) == 0xf30a && le16(inode, 0x2e) == 0;
+    let count = if is_flat { usize::from(le16(inode, 0x2a)).min(4) } else { 0 };
+    let extents = (0..count).map(|index| &inode[0x34 + 12 * index..]).map(|extent| {
+        let start = u64::from(le32(extent, 8)) | u64::from(le16(extent, 6)) << 32;
+        (u64::from(le32(extent, 0)), u64::from(le16(extent, 4)), start)
+    });
+    // A longer one is allocated, and not written.
+    extents.filter(|(_, length, _)| *length <= 32768)
+}
+
+/// The block in which block `wanted` of a file is, if its extents are in the inode.
+fn extent_of(inode: &[u8], wanted: u64) -> Option<u64> {
+    let mut extents = extents_of(inode);
+    extents
+        .find(|(from, length, _)| (*from..from + length).contains(&wanted))
+        .map(|(from, _, start)| start + wanted - from)
+}
+
+/// The blocks of a file.
+fn data_of(inode: &[u8]) -> impl Iterator<Item = Expected> {
+    let blocks = extents_of(inode).flat_map(|(_, length, start)| start..start + length);
+    blocks.map(|block| Expected { block, want: Want::Data })
+}
+
+/// What is known of a file's last block.
+fn end_of(inode: &[u8]) -> Option<Expected> {
+    let bytes = u64::from(le32(inode, 4)) | u64::from(le32(inode, 0x6c)) << 32;
+    let last = bytes.checked_sub(1)?;
+    let block = extent_of(inode, last / BLOCK as u64)?;
+    Some(Expected { block, want: Want::End((last % BLOCK as u64 + 1) as u16) })
+}

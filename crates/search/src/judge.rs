@@ -1,0 +1,167 @@
+//! Judges whole candidates: what they would read, and whether parity and copies agree under them.
+
+use crate::crc::BLOCK;
+use crate::scan::Scan;
+use crate::shape::{Shape, copies};
+use disk::Source;
+use format::geometry::{Geometry, Level, Parity, Role, Stripe};
+use format::units::Slot;
+use parity::{Kernel, gf};
+
+/// A shape with the members in its slots.
+#[derive(Debug, Clone)]
+pub(crate) struct Candidate {
+    pub(crate) shape: Shape,
+    pub(crate) geometry: Geometry,
+    /// Blocks in a chunk.
+    pub(crate) chunk: u64,
+    /// The block at which data begins.
+    pub(crate) offset: u64,
+    /// The member in each slot.
+    pub(crate) order: Vec<Option<usize>>,
+    /// Known blocks that fit it, and those that do not.
+    pub(crate) fits: u64,
+    pub(crate) against: u64,
+    /// Blocks of files that would be zeros, which is unusual.
+    pub(crate) unusual: u64,
+    /// Whether parity and copies were compared.
+    pub(crate) is_checked: bool,
+    /// Blocks at which they agree, and whether they disagree at others.
+    pub(crate) agreements: u64,
+    pub(crate) disagrees: bool,
+}
+
+/// Blocks that are compared at most.
+const COMPARED_MAX: usize = 200_000;
+/// Blocks of which Q is computed.
+const Q_CHECKS: usize = 48;
+
+impl Candidate {
+    fn summary(&self, scan: &Scan, slot: usize, at: u64) -> Option<u32> {
+        Some(scan.summary(self.order[slot]?, self.offset + at)?.sum)
+    }
+
+    /// The sum of what it would read as `block`; `None` if that was not read, or is lost.
+    pub(crate) fn reads(&self, scan: &Scan, block: u64) -> Option<u32> {
+        let copies = copies(&self.geometry, block);
+        if let Some(sum) = copies.iter().find_map(|(slot, at)| self.summary(scan, *slot, *at)) {
+            return Some(sum);
+        }
+        let (Geometry::Parity(parity), Some((slot, at))) = (&self.geometry, copies.first()) else { return None };
+        if self.order[*slot].is_some() {
+            return None;
+        }
+        let stripe = parity.stripe(at / self.chunk);
+        self.others(&stripe, Slot(*slot as u16))
+            .map(|other| self.summary(scan, other, *at))
+            .try_fold(0, |all, sum| Some(all ^ sum?))
+    }
+
+    /// The slots that give the one of `slot` by xor: all but Q.
+    fn others(&self, stripe: &Stripe, slot: Slot) -> impl Iterator<Item = usize> {
+        let q = stripe.slot_of(Role::Q);
+        let slots = self.order.len() as u16;
+        (0..slots).map(Slot).filter(move |other| *other != slot && Some(*other) != q).map(Slot::index)
+    }
+
+    /// Whether both read the same in the first `blocks` blocks, as far as these were read.
+    pub(crate) fn reads_as(&self, other: &Self, scan: &Scan, blocks: u64) -> bool {
+        let step = (blocks / COMPARED_MAX as u64).max(1);
+        // Chunks are compared at some of their blocks in a very long file system, and at all in a short one.
+        (0..blocks).step_by(step as usize).all(|block| match (self.reads(scan, block), other.reads(scan, block)) {
+            (Some(own), Some(other)) => own == other,
+            _ => true,
+        })
+    }
+
+    /// Blocks at which parity or copies disagree, and blocks that were compared and are not zeros; where the first
+    /// `blocks` blocks of the array are.
+    pub(crate) fn disagreements(&self, scan: &Scan, blocks: u64) -> (u64, u64) {
+        match &self.geometry {
+            Geometry::Parity(parity) if self.order.iter().all(Option::is_some) => self.of_parity(parity, scan, blocks),
+            Geometry::Parity(_) => (0, 0),
+            Geometry::Mapping(_) if self.shape.level == Level::Raid0 => (0, 0),
+            Geometry::Mapping(_) => {
+                let step = (blocks / COMPARED_MAX as u64).max(1);
+                let (mut wrong, mut compared) = (0, 0);
+                for block in (0..blocks).step_by(step as usize) {
+                    let sums = copies(&self.geometry, block).into_iter();
+                    let sums: Vec<u32> = sums.filter_map(|(slot, at)| self.summary(scan, slot, at)).collect();
+                    wrong += u64::from(sums.iter().any(|sum| *sum != sums[0]));
+                    compared += u64::from(sums.len() > 1 && sums[0] != 0);
+                }
+                (wrong, compared)
+            }
+        }
+    }
+
+    fn of_parity(&self, parity: &Parity, scan: &Scan, blocks: u64) -> (u64, u64) {
+        let end = self.end(parity, blocks);
+        let (mut wrong, mut compared) = (0, 0);
+        let rows = scan.common().filter_map(|at| at.checked_sub(self.offset)).filter(|at| *at < end);
+        for at in rows {
+            let stripe = parity.stripe(at / self.chunk);
+            let p = stripe.slot_of(Role::P).expect("every level has it");
+            let sum = |slot| self.summary(scan, slot, at).unwrap_or(0);
+            let others = self.others(&stripe, p).map(sum);
+            let (xor, any) = others.fold((0, false), |(xor, any), sum| (xor ^ sum, any || sum != 0));
+            compared += u64::from(any);
+            wrong += u64::from(xor != sum(p.index()));
+        }
+        (wrong, compared)
+    }
+
+    /// The end of the stripes with these blocks, on a member.
+    fn end(&self, parity: &Parity, blocks: u64) -> u64 {
+        blocks.div_ceil(parity.stripe_bytes() / BLOCK as u64).min(parity.stripes()) * self.chunk
+    }
+
+    /// Whether Q of RAID-6 agrees at some blocks, spread over the members; a missing member is worked out from P.
+    pub(crate) async fn q_agrees<S: Source>(&self, disks: &[S], scan: &Scan, blocks: u64) -> bool {
+        let Geometry::Parity(parity) = &self.geometry else { return true };
+        if parity.parities() < 2 {
+            return true;
+        }
+        let end = self.end(parity, blocks);
+        let is_told = |at: &u64| {
+            let present = self.order.iter().flatten();
+            present.filter(|member| scan.summary(**member, *at).is_some_and(|summary| summary.end > 0)).count() > 2
+        };
+        let rows: Vec<u64> =
+            scan.common().filter(|at| at.checked_sub(self.offset).is_some_and(|at| at < end)).filter(is_told).collect();
+        for at in rows.iter().step_by(rows.len().div_ceil(Q_CHECKS).max(1)) {
+            if self.q_agrees_at(disks, parity, *at).await == Some(false) {
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn q_agrees_at<S: Source>(&self, disks: &[S], parity: &Parity, at: u64) -> Option<bool> {
+        let stripe = parity.stripe((at - self.offset) / self.chunk);
+        let mut blocks = Vec::new();
+        for member in &self.order {
+            blocks.push(match member {
+                Some(member) => Some(disks[*member].read(at * BLOCK as u64, BLOCK).await.ok()?),
+                None => None,
+            });
+        }
+        let q = stripe.slot_of(Role::Q)?.index();
+        let stored = blocks[q].take()?;
+        let kernel = Kernel::best();
+        if let Some(lost) = (0..blocks.len()).find(|slot| *slot != q && blocks[*slot].is_none()) {
+            let sources: Vec<&[u8]> = blocks.iter().flatten().map(Vec::as_slice).collect();
+            let mut block = vec![0; BLOCK];
+            kernel.xor(&mut block, &sources);
+            blocks[lost] = Some(block);
+        }
+        let mut computed = vec![0; BLOCK];
+        let sources: Option<Vec<(u8, &[u8])>> = stripe
+            .exponents()
+            .zip((0..).map(Role::Data))
+            .map(|(exponent, role)| Some((gf::pow2(exponent), blocks[stripe.slot_of(role)?.index()].as_deref()?)))
+            .collect();
+        kernel.combine(&mut computed, &sources?);
+        Some(computed == stored)
+    }
+}

@@ -1,0 +1,156 @@
+//! One pass over the members: a summary of each block, and the blocks that file systems recognize as their own.
+//!
+//! Memory is bounded: eight bytes for each 4 KiB that were read. Of members that are longer than the budget, the start
+//! is read, and windows at equal distances, the same on each member.
+
+use crate::crc::{BLOCK, sum};
+use crate::seen::{Seen, Want};
+use disk::Source;
+
+/// What is kept of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Summary {
+    /// [`crate::crc::sum`]
+    pub(crate) sum: u32,
+    /// The bytes up to the last one that is not zero: 0 of a block of zeros.
+    pub(crate) end: u16,
+}
+
+impl Summary {
+    pub(crate) fn of(block: &[u8]) -> Self {
+        let end = block.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        if end == 0 {
+            return Self::default();
+        }
+        Self { sum: sum(block), end: end as u16 }
+    }
+}
+
+impl Summary {
+    /// Whether the block is what a file system wants it to be.
+    pub(crate) fn is(self, want: Want) -> bool {
+        match want {
+            Want::Sum(sum) => self.sum == sum,
+            Want::End(end) => self.end == end,
+            Want::Data => self.end > 0,
+        }
+    }
+}
+
+/// Blocks that were read of each member.
+struct Window {
+    /// The first block.
+    at: u64,
+    /// By member; shorter where the member ends.
+    summaries: Vec<Vec<Summary>>,
+}
+
+/// The result of the pass.
+pub(crate) struct Scan {
+    windows: Vec<Window>,
+    /// Blocks that a file system recognizes.
+    pub(crate) seen: Seen,
+    /// The members' lengths in blocks.
+    pub(crate) lengths: Vec<u64>,
+    /// Blocks that could not be read.
+    pub(crate) unreadable: u64,
+    /// Bytes read.
+    pub(crate) bytes: u64,
+}
+
+/// Bytes of one read.
+const READ_BYTES: u64 = 1 << 20;
+/// Bytes at the start of each member that are read in any case: data begins there, at most 128 MiB in.
+const START_BYTES: u64 = 192 << 20;
+/// Bytes of a window.
+const WINDOW_BYTES: u64 = 4 << 20;
+
+/// The ranges of bytes that are read of members of up to `longest` bytes.
+fn ranges(longest: u64, members: u64, budget: u64) -> Vec<(u64, u64)> {
+    let each = budget / members.max(1);
+    if longest <= each || longest <= START_BYTES {
+        return vec![(0, longest)];
+    }
+    let start = START_BYTES.min(each);
+    let count = ((each - start) / WINDOW_BYTES).max(1);
+    let step = ((longest - start) / count / WINDOW_BYTES).max(1) * WINDOW_BYTES;
+    let windows = (0..count).map(|number| start + number * step);
+    let ends = windows.filter(|at| *at < longest).map(|at| (at, (at + WINDOW_BYTES).min(longest)));
+    std::iter::once((0, start)).chain(ends).collect()
+}
+
+impl Scan {
+    /// Reads at most `budget` bytes, and a little more.
+    pub(crate) async fn of<S: Source>(disks: &[S], budget: u64, progress: &dyn Fn(u64, u64)) -> Self {
+        let lengths: Vec<u64> = disks.iter().map(|disk| disk.bytes() / BLOCK as u64).collect();
+        let longest = lengths.iter().max().unwrap_or(&0) * BLOCK as u64;
+        let ranges = ranges(longest, disks.len() as u64, budget);
+        let total = ranges.iter().map(|(at, end)| end - at).sum::<u64>() * disks.len() as u64;
+        let mut scan = Self { windows: Vec::new(), seen: Seen::default(), lengths, unreadable: 0, bytes: 0 };
+        for (at, end) in ranges {
+            let window = scan.window(disks, at, end, &|bytes| progress(bytes.min(total), total)).await;
+            scan.windows.push(window);
+        }
+        scan
+    }
+
+    async fn window<S: Source>(&mut self, disks: &[S], at: u64, end: u64, progress: &dyn Fn(u64)) -> Window {
+        let mut window = Window { at: at / BLOCK as u64, summaries: vec![Vec::new(); disks.len()] };
+        let mut position = at;
+        while position < end {
+            let length = READ_BYTES.min(end - position);
+            // The xor of all members is what a missing one of RAID-5 holds.
+            let mut xor = vec![0; length as usize];
+            for (number, disk) in disks.iter().enumerate() {
+                let own = length.min((self.lengths[number] * BLOCK as u64).saturating_sub(position)) as usize;
+                let summaries = &mut window.summaries[number];
+                match disk.read(position, own).await {
+                    Ok(bytes) => {
+                        summaries.extend(self.look(number, position, &bytes));
+                        xor.iter_mut().zip(&bytes).for_each(|(xor, byte)| *xor ^= byte);
+                    }
+                    Err(_) => {
+                        self.unreadable += (own / BLOCK) as u64;
+                        summaries.resize(summaries.len() + own / BLOCK, Summary::default());
+                    }
+                }
+                self.bytes += own as u64;
+            }
+            if disks.len() > 1 {
+                self.look(disks.len(), position, &xor);
+            }
+            progress(self.bytes);
+            position += length;
+        }
+        window
+    }
+
+    /// Summarizes blocks, and notes those that a file system recognizes.
+    fn look(&mut self, disk: usize, position: u64, bytes: &[u8]) -> Vec<Summary> {
+        let mut summaries = Vec::with_capacity(bytes.len() / BLOCK);
+        for (index, block) in bytes.chunks_exact(BLOCK).enumerate() {
+            let summary = Summary::of(block);
+            if summary.end > 0 {
+                let place = position / BLOCK as u64 + index as u64;
+                self.seen.look(disk, place, summary.sum, block, &bytes[index * BLOCK..]);
+            }
+            summaries.push(summary);
+        }
+        summaries
+    }
+
+    /// The summary of block `at` of `disk`, if it was read.
+    pub(crate) fn summary(&self, disk: usize, at: u64) -> Option<Summary> {
+        let index = self.windows.partition_point(|window| window.at <= at).checked_sub(1)?;
+        let window = &self.windows[index];
+        window.summaries[disk].get((at - window.at) as usize).copied()
+    }
+
+    /// The blocks that were read of every member, in order.
+    pub(crate) fn common(&self) -> impl Iterator<Item = u64> + '_ {
+        self.windows.iter().flat_map(|window| {
+            let shortest = window.summaries.iter().map(Vec::len).min().unwrap_or(0) as u64;
+            window.at..window.at + shortest
+        })
+    }
+}

@@ -1,0 +1,199 @@
+//! XFS (version 5): its blocks hold their own address and a CRC, and its inodes say where files end.
+//!
+//! Facts: the kernel's `fs/xfs/libxfs/xfs_format.h` and `xfs_da_format.h`.
+
+use crate::crc::{BLOCK, holds_own};
+use crate::seen::number::{be16, be32, be64, id};
+use crate::seen::{Expected, Place, Want};
+use std::collections::HashMap;
+
+/// What a superblock says of the file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Super {
+    /// Its uuid.
+    pub(crate) id: [u8; 16],
+    /// Its length in blocks.
+    pub(crate) blocks: u64,
+    group_blocks: u32,
+    group_log: u8,
+    inode_bytes: u16,
+    inodes_log: u8,
+}
+
+/// A block with its own address.
+struct Addressed {
+    id: [u8; 16],
+    block: u64,
+    sequence: u64,
+    sum: u32,
+}
+
+/// An inode's block, and the ends of its files. Their addresses need the superblock.
+struct Inodes {
+    id: [u8; 16],
+    first: u64,
+    sequence: u64,
+    sum: u32,
+    /// The address of a file's last block, and the bytes of the file in it.
+    ends: Vec<(u64, u16)>,
+    /// The addresses and lengths of files' extents.
+    data: Vec<(u64, u64)>,
+}
+
+/// All that was recognized.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Superblocks at the start of a file system, with their block's sequence number and sum.
+    pub(crate) supers: Vec<(Place, Super, u64, u32)>,
+    /// The group's number and the sum of each group's first block.
+    groups: Vec<(Super, u32, u64, u32)>,
+    addressed: Vec<Addressed>,
+    inodes: Vec<Inodes>,
+}
+
+impl Seen {
+    /// Looks at a block.
+    pub(crate) fn look(&mut self, place: Place, sum: u32, block: &[u8]) {
+        match be32(block, 0) {
+            SUPER => self.look_at_group(place, sum, block),
+            // Short B-tree blocks.
+            0x4142_3342 | 0x4142_3343 | 0x4941_4233 | 0x4649_4233 | 0x524d_4233 | 0x5233_4643 => {
+                self.add(sum, block, [52, 16, 24, 32]);
+            }
+            0x424d_4133 => self.add(sum, block, [64, 24, 32, 40]),
+            // Blocks of directories.
+            0x5844_4233 | 0x5844_4433 | 0x5844_4633 => self.add(sum, block, [4, 8, 16, 24]),
+            word if word >> 16 == 0x494e => self.look_at_inodes(sum, block),
+            _ if matches!(be16(block, 8), 0x3df1 | 0x3dff | 0x3ebe | 0x3bee) => {
+                self.add(sum, block, [12, 16, 24, 32]);
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds a block with its CRC, address, sequence number and uuid at these places.
+    fn add(&mut self, sum: u32, block: &[u8], [crc_at, block_at, sequence_at, id_at]: [usize; 4]) {
+        if holds_own(block, crc_at) {
+            self.addressed.push(Addressed {
+                id: id(block, id_at),
+                block: be64(block, block_at) / 8,
+                sequence: be64(block, sequence_at),
+                sum,
+            });
+        }
+    }
+
+    fn look_at_group(&mut self, place: Place, sum: u32, block: &[u8]) {
+        let sector = usize::from(be16(block, 102));
+        let valid = be16(block, 100) & 15 == 5 && be32(block, 4) as usize == BLOCK && sector >= 512;
+        if !valid || !block.get(..sector).is_some_and(|sector| holds_own(sector, 224)) {
+            return;
+        }
+        let meta = id(block, 248);
+        let found = Super {
+            id: if meta == [0; 16] { id(block, 32) } else { meta },
+            blocks: be64(block, 8),
+            group_blocks: be32(block, 84),
+            group_log: block[124],
+            inode_bytes: be16(block, 104),
+            inodes_log: block[123],
+        };
+        // The header of the group's free space follows, with the group's number.
+        let header = block.get(sector..2 * sector).unwrap_or_default();
+        if be32(header, 0) != 0x5841_4746 || !holds_own(header, 216) {
+            return;
+        }
+        let group = be32(header, 8);
+        if found.group_log > 40 || found.inodes_log > 16 {
+            return;
+        }
+        if group == 0 {
+            self.supers.push((place, found, be64(header, 208), sum));
+        }
+        self.groups.push((found, group, be64(header, 208), sum));
+    }
+
+    fn look_at_inodes(&mut self, sum: u32, block: &[u8]) {
+        // The size of an inode is a field of the superblock. The CRC tells which one it is.
+        let Some(bytes) = [512, 1024, 2048, 256].into_iter().find(|bytes| holds_own(&block[..*bytes], 100)) else {
+            return;
+        };
+        let whole = block.chunks_exact(bytes).all(|inode| be16(inode, 0) == 0x494e && holds_own(inode, 100));
+        if !whole || block[4] != 3 {
+            return;
+        }
+        self.inodes.push(Inodes {
+            id: id(block, 160),
+            first: be64(block, 152),
+            sequence: block.chunks_exact(bytes).map(|inode| be64(inode, 112)).max().unwrap_or(0),
+            sum,
+            ends: block.chunks_exact(bytes).filter_map(end_of).collect(),
+            data: block.chunks_exact(bytes).flat_map(extents_of).map(|(_, start, count)| (start, count)).collect(),
+        });
+    }
+
+    /// What is known of the file system of `found`: of several versions of a block the latest.
+    pub(crate) fn expected(&self, found: &Super) -> Vec<Expected> {
+        let mut newest: HashMap<u64, (u64, u32)> = HashMap::new();
+        let mut add = |block: u64, sequence: u64, sum: u32| {
+            let entry = newest.entry(block).or_insert((sequence, sum));
+            if entry.0 < sequence {
+                *entry = (sequence, sum);
+            }
+        };
+        for (own, group, sequence, sum) in self.groups.iter().filter(|(own, ..)| own.id == found.id) {
+            add(u64::from(*group) * u64::from(own.group_blocks), *sequence, *sum);
+        }
+        for Addressed { block, sequence, sum, .. } in self.addressed.iter().filter(|own| own.id == found.id) {
+            add(*block, *sequence, *sum);
+        }
+        let (mut ends, mut data) = (HashMap::new(), HashMap::new());
+        for inodes in self.inodes.iter().filter(|own| own.id == found.id) {
+            let block = found.linear(inodes.first >> found.inodes_log);
+            add(block, inodes.sequence, inodes.sum);
+            for (at, end) in &inodes.ends {
+                ends.insert((block, *at), (inodes.sum, block, found.linear(*at), *end));
+            }
+            data.extend(
+                inodes.data.iter().map(|(at, count)| ((block, *at), (inodes.sum, block, found.linear(*at), *count))),
+            );
+        }
+        // Only inodes in the latest version of their block count.
+        let ends = ends.into_values().filter(|(sum, block, ..)| newest.get(block).is_some_and(|(_, own)| own == sum));
+        let ends: Vec<_> = ends.map(|(_, _, block, end)| Expected { block, want: Want::End(end) }).collect();
+        let data = data.into_values().filter(|(sum, block, ..)| newest.get(block).is_some_and(|(_, own)| own == sum));
+        let data = data.flat_map(|(_, _, start, count)| start..start.saturating_add(count));
+        let data: Vec<_> = data.map(|block| Expected { block, want: Want::Data }).collect();
+        let sums = newest.into_iter().map(|(block, (_, sum))| Expected { block, want: Want::Sum(sum) });
+        sums.chain(ends).chain(data).filter(|expected| expected.block < found.blocks).collect()
+    }
+}
+
+const SUPER: u32 = 0x5846_5342;
+
+/// The written extents of a file that are in the inode: block of the file, address, length.
+fn extents_of(inode: &[u8]) -> impl Iterator<Item = (u64, u64, u64)> {
+    let is_flat_file = be16(inode, 2) >> 12 == 8 && inode[5] == 2;
+    let has_wide_counts = be64(inode, 120) >> 4 & 1 == 1;
+    let count = if has_wide_counts { be64(inode, 24) } else { u64::from(be32(inode, 76)) };
+    let count = if is_flat_file { count } else { 0 };
+    let records = inode[176..].chunks_exact(16).take(count as usize).map(|record| (be64(record, 0), be64(record, 8)));
+    let written = records.filter(|(high, _)| high >> 63 == 0);
+    written.map(|(high, low)| (high >> 9 & ((1 << 54) - 1), (high & 0x1ff) << 43 | low >> 21, low & 0x1f_ffff))
+}
+
+/// The last block of a file with its extents in the inode, and the bytes of the file in it.
+fn end_of(inode: &[u8]) -> Option<(u64, u16)> {
+    let last = be64(inode, 56).checked_sub(1)?;
+    let block = last / BLOCK as u64;
+    let (from, start, _) = extents_of(inode).find(|(from, _, count)| (*from..from + count).contains(&block))?;
+    Some((start + block - from, (last % BLOCK as u64 + 1) as u16))
+}
+
+impl Super {
+    /// The block with this address of XFS, which has the group's number in its high bits.
+    fn linear(&self, address: u64) -> u64 {
+        let group = address >> self.group_log;
+        group.saturating_mul(self.group_blocks.into()).saturating_add(address & ((1 << self.group_log) - 1))
+    }
+}

@@ -1,0 +1,304 @@
+#!/usr/bin/python3
+"""Arrays whose superblocks are wiped, and what `mdspace detect --search` says of them.
+
+    search.py MDSPACE DIRECTORY COUNT [--seed N] [--quiet] [--keep]
+
+Each case follows from its seed: a level, layout, chunk, number of members and data offset; ext4, XFS or Btrfs made by its
+own mkfs with files in it; often a member is missing or stale. The engine writes the array, the superblocks are zeroed,
+and the members are given in another order. The judge is not the search: a shape is right if the bytes that it reads are
+those of the file system that was written. "Undecided" is right if a shape that is listed is, and counts as proved if the
+file system's own check calls at least two listed shapes clean.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+MIB = 1 << 20
+# Metadata, and the byte at which mdadm of some time began the data.
+ERAS = [
+    ("1.0", 0),
+    ("1.2", 8 << 10),
+    ("1.2", 12 << 10),
+    ("1.1", 132 << 10),
+    ("1.2", 136 << 10),
+    ("1.2", 1 * MIB),
+    ("1.2", 2 * MIB),
+    ("1.2", 4 * MIB),
+    ("1.2", 16 * MIB),
+    ("1.2", 128 * MIB),
+]
+LEVELS = {
+    "0": ([""], 2, 12),
+    "1": ([""], 2, 3),
+    "4": ([""], 3, 12),
+    "5": (["la", "ra", "ls", "rs", "parity-first", "parity-last"], 3, 12),
+    "6": (["la", "ra", "ls", "rs", "parity-first", "parity-last", "ddf-zero-restart", "ddf-N-restart", "ddf-N-continue", "la-6", "ra-6", "ls-6", "rs-6", "parity-first-6"], 4, 12),
+    "10": (["n2", "n3", "f2", "o2"], 3, 12),
+}
+SYSTEMS = ["ext4", "xfs", "btrfs"]
+
+
+def run(*arguments, check=True, **options):
+    done = subprocess.run([str(word) for word in arguments], capture_output=True, **options)
+    if check and done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, arguments))[:300]}: {done.stderr.decode(errors='replace')[-600:]}")
+    return done
+
+
+def pool():
+    """Files of this machine, as people have them: texts, programs, archives."""
+    found = []
+    for root in ("/usr/share/doc", "/usr/share/perl", "/usr/lib/python3", "/usr/bin", "/usr/lib/x86_64-linux-gnu", "/usr/share/zoneinfo", "/usr/share/i18n"):
+        for directory, _, names in os.walk(root):
+            for name in names:
+                path = os.path.join(directory, name)
+                if os.path.isfile(path) and not os.path.islink(path) and " " not in path and 0 < os.path.getsize(path) < 24 * MIB:
+                    found.append((path, os.path.getsize(path)))
+    return sorted(found)
+
+
+def choose(chance, files, wanted):
+    chosen, total = [], 0
+    while total < wanted and len(chosen) < 6000:
+        path, size = chance.choice(files)
+        if total + size > wanted * 1.2:
+            if size < 4096:
+                break
+            continue
+        chosen.append(path)
+        total += size + 4096
+    return chosen
+
+
+class Case:
+    def __init__(self, seed, files):
+        chance = self.chance = random.Random(seed)
+        self.seed = seed
+        self.level = chance.choices(list(LEVELS), [10, 6, 6, 30, 24, 24])[0]
+        layouts, least, most = LEVELS[self.level]
+        self.layout = chance.choice(layouts)
+        self.members = chance.randint(least, most)
+        self.chunk = 0 if self.level == "1" else 4096 << chance.randint(0, 8)
+        self.metadata, self.offset = chance.choice(ERAS)
+        self.system = chance.choice(SYSTEMS)
+        self.fill = chance.random() * 0.6
+        data = {"0": self.members, "1": 1, "4": self.members - 1, "5": self.members - 1, "6": self.members - 2}.get(self.level)
+        if data is None:
+            data = max(1, self.members // int(self.layout[1]))
+        least = {"ext4": 60, "xfs": 330, "btrfs": 200}[self.system]
+        self.each = max(least * MIB // data, 8 * MIB) + chance.randint(1, 24) * MIB
+        self.harm = chance.choice(["", "", "missing", "missing", "stale"]) if self.level != "0" else ""
+        if self.harm == "stale" and self.system != "ext4":
+            self.harm = "missing"
+        self.files = files
+
+    def __str__(self):
+        chunk = f" chunk {self.chunk >> 10}K" if self.chunk else ""
+        return (
+            f"{self.seed}: RAID-{self.level} {self.layout} x{self.members}{chunk} offset {self.offset >> 10}K "
+            f"{self.system} {self.fill * 100:.0f} % {self.harm}"
+        )
+
+    def make(self, place, mdspace):
+        names = [place / f"slot{number}.img" for number in range(self.members)]
+        size = self.each + self.offset + MIB
+        options = ["--level", self.level, "--metadata", self.metadata, "--size", size, "--bitmap", "none"]
+        if self.chunk:
+            options += ["--chunk", self.chunk]
+        if self.layout:
+            options += ["--layout", self.layout]
+        if self.metadata != "1.0":
+            options += ["--data-offset", self.offset]
+        status = json.loads(run(mdspace, "create", "--json", *options, *names).stdout)
+        image = place / "image"
+        self.mkfs(image, status["array_bytes"] // 65536 * 65536, place)
+        with open(image, "rb") as file:
+            run(mdspace, "write", *names, stdin=file)
+        victim = self.chance.randrange(self.members)
+        given = list(names)
+        if self.harm == "missing":
+            names[victim].unlink()
+            del given[victim]
+        elif self.harm == "stale":
+            self.change(image)
+            rest = [name for name in names if name != names[victim]]
+            with open(image, "rb") as file:
+                run(mdspace, "write", *rest, stdin=file)
+        for name in given:
+            with open(name, "r+b") as file:
+                at = {"1.0": (size - 8192) // 4096 * 4096, "1.1": 0, "1.2": 4096}[self.metadata]
+                file.seek(at)
+                file.write(bytes(4096))
+        self.chance.shuffle(given)
+        renamed = []
+        for number, name in enumerate(given):
+            renamed.append(place / f"disk{number}")
+            name.rename(renamed[-1])
+        return image, renamed
+
+    def mkfs(self, image, size, place):
+        with open(image, "wb") as file:
+            file.truncate(size)
+        wanted = min(self.fill * size * 0.9, 120 * MIB)
+        files = choose(self.chance, self.files, wanted)
+        if self.system == "xfs":
+            proto = place / "proto"
+            lines = ["/", "0 0", "d--755 0 0"]
+            for number in range(0, len(files), 40):
+                lines.append(f"d{number} d--755 0 0")
+                lines += [f"f{number + index} ---644 0 0 {path}" for index, path in enumerate(files[number : number + 40])]
+                lines.append("$")
+            lines.append("$")
+            proto.write_text("\n".join(lines) + "\n")
+            run("mkfs.xfs", "-q", "-f", "-p", proto, image)
+            return
+        tree = place / "tree"
+        for number, path in enumerate(files):
+            directory = tree / f"d{number // 40}"
+            if number % 40 == 0:
+                directory.mkdir(parents=True)
+            shutil.copyfile(path, directory / f"f{number}")
+        tree.mkdir(exist_ok=True)
+        if self.system == "ext4":
+            run("mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-d", tree, image)
+        else:
+            run("mkfs.btrfs", "-q", "-f", "--rootdir", tree, image)
+        shutil.rmtree(tree)
+
+    def change(self, image):
+        """More files, as a user adds them while a member is absent."""
+        files = choose(self.chance, self.files, 4 * MIB)[:60]
+        script = "".join(f"write {path} later{number}\n" for number, path in enumerate(files))
+        run("debugfs", "-w", "-f", "/dev/stdin", image, input=script.encode())
+
+
+def digest(*command, length):
+    """The sha256 of what a command prints."""
+    with subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        found, left = hashlib.sha256(), length
+        while left and (part := process.stdout.read(min(left, MIB))):
+            found.update(part)
+            left -= len(part)
+        process.stdout.close()
+        process.wait()
+    return found.hexdigest() if left == 0 else "too short"
+
+
+def of_file(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_clean(mdspace, geometry, length, system, place):
+    """Whether the file system's own check finds nothing wrong."""
+    copy = place / "copy"
+    run(mdspace, "read", "--geometry", geometry, "--length", length, "--output", copy, "--overwrite", cwd=place, check=False)
+    check = {"ext4": ["e2fsck", "-fn"], "xfs": ["xfs_repair", "-n"], "btrfs": ["btrfs", "check", "--check-data-csum"]}[system]
+    done = run(*check, copy, check=False)
+    copy.unlink(missing_ok=True)
+    return done.returncode == 0
+
+
+def processor_seconds():
+    """Of all children until now: what other programs do on this machine does not count."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def judge(case, mdspace, place):
+    image, disks = case.make(place, mdspace)
+    before = [of_file(disk) for disk in disks]
+    begun = processor_seconds()
+    done = run(mdspace, "detect", "--search", "--json", *[disk.name for disk in disks], cwd=place, check=False)
+    seconds = processor_seconds() - begun
+    if not done.stdout:
+        return "crashed", seconds, done.stderr.decode(errors="replace")[:400]
+    found = json.loads(done.stdout)
+    if [of_file(disk) for disk in disks] != before:
+        return "a member changed", seconds, ""
+    shapes = [shape["geometry"] for shape in found["shapes"]]
+    length = image.stat().st_size
+    truth = of_file(image)
+    right = [shape for shape in shapes if digest_of(mdspace, shape, length, place) == truth]
+    words = "; ".join(f"{shape['geometry']} {shape['fits']}/{shape['against']}" for shape in found["shapes"])
+    if found["verdict"] == "found":
+        return ("right" if right else "wrong"), seconds, words
+    if found["verdict"] == "undecided":
+        if not right:
+            # What is listed are examples: more than that are alike.
+            return "undecided", seconds, "the truth is not listed: " + words
+        clean = sum(is_clean(mdspace, shape, length, case.system, place) for shape in shapes[:4])
+        return ("undecidable" if clean >= 2 else "undecided"), seconds, words
+    return "nothing", seconds, found["reason"]
+
+
+def digest_of(mdspace, shape, length, place):
+    here = os.getcwd()
+    os.chdir(place)
+    try:
+        return digest(mdspace, "read", "--geometry", shape, "--length", length, length=length)
+    finally:
+        os.chdir(here)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("mdspace", type=os.path.realpath)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--quiet", action="store_true")
+    parser.add_argument("--keep", action="store_true")
+    options = parser.parse_args()
+    files = pool()
+    results = []
+    for seed in range(options.seed, options.seed + options.count):
+        case = Case(seed, files)
+        place = Path(tempfile.mkdtemp(dir=options.directory)).resolve()
+        try:
+            outcome, seconds, words = judge(case, options.mdspace, place)
+        except RuntimeError as error:
+            outcome, seconds, words = "not made", 0, str(error)
+        finally:
+            if not options.keep:
+                shutil.rmtree(place)
+        results.append((case, outcome, seconds))
+        if not options.quiet or outcome in ("wrong", "nothing", "crashed", "a member changed"):
+            print(f"{outcome:12} {seconds:5.1f} s  {case}\n             {words[:500]}", flush=True)
+    print(table(results))
+    bad = [outcome for _, outcome, _ in results if outcome in ("wrong", "crashed", "a member changed")]
+    return 1 if bad else 0
+
+
+def table(results):
+    made = [result for result in results if result[1] != "not made"]
+    words = ["right", "undecidable", "undecided", "nothing", "wrong"]
+    lines = ["| Arrays | Cases | Right | Undecidable, proved | Undecided | Nothing found | Wrong | Processor s, median | Longest |", "|---|---|---|---|---|---|---|---|---|"]
+
+    def row(name, part):
+        if part:
+            times = sorted(seconds for *_, seconds in part)
+            counts = " | ".join(str(sum(outcome == word for _, outcome, _ in part)) for word in words)
+            lines.append(f"| {name} | {len(part)} | {counts} | {times[len(times) // 2]:.1f} | {times[-1]:.1f} |")
+
+    for level in LEVELS:
+        row(f"RAID-{level}", [result for result in made if result[0].level == level])
+    for system in SYSTEMS:
+        row(system, [result for result in made if result[0].system == system])
+    for harm in ("missing", "stale"):
+        row(f"one {harm}", [result for result in made if result[0].harm == harm])
+    row("all", made)
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
