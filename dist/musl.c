@@ -2,13 +2,21 @@
  *
  * - GCC's unwinder (libgcc_eh.a of GCC 12 and later) asks glibc's _dl_find_object where an address's unwind information
  *   is. musl has dl_iterate_phdr, by which this one answers. Without an answer a panic could not unwind.
+ * - The unwinder refers to functions of threads weakly, which brings no part of a static library into a program. It
+ *   calls them nevertheless. So this refers to them, too.
  * - musl's memcmp compares byte by byte, at 2.4 GB/s; a scrub of parity spends most of its time there. This one compares
  *   32 bytes at a time.
  *
  * Facts: glibc's manual, "Dynamic Linker Introspection"; ld's manual, --eh-frame-hdr. */
 #include <link.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
+
+__attribute__((used)) static void *const of_threads[] = {
+    (void *)pthread_once,        (void *)pthread_key_create, (void *)pthread_getspecific,
+    (void *)pthread_setspecific, (void *)pthread_mutex_lock, (void *)pthread_mutex_unlock,
+};
 
 static uint64_t word(const unsigned char *at) {
     uint64_t word;

@@ -137,8 +137,6 @@ reshape() {
     stop_md
     assemble "${members[@]:0:all}"
     [ "$spares" = 0 ] || mdadm --quiet /dev/md0 --add "${members[@]:all}"
-    # Before an array gets fewer members, it is made as small as it will be.
-    [ -z "$shrunk" ] || mdadm --grow --quiet /dev/md0 --array-size=$(($(</sys/block/md0/size) / 2 * (all - 2) / (all - 1)))
     take_model
     echo 512 >$md/sync_max
     mdadm --grow --quiet /dev/md0 "$@" >notes 2>&1 || fail "$(<notes)"
@@ -155,9 +153,8 @@ reshape() {
     finished
     cmp -n "$array_bytes" model /dev/md0 || fail "md has lost it"
     stop_md
-    echo "$scene: $reshapes"
 }
-reshapes=0 shrunk=
+reshapes=0
 logs() {
     cuts 3
     cuts 4
@@ -170,8 +167,6 @@ shapes() {
     reshape 1 1 --raid-devices=4 --level=10 --chunk=64 -- --raid-devices=5
     reshape 0 1 --raid-devices=4 --level=10 --chunk=64 -- --chunk=32
     reshape 1 1 --raid-devices=4 --level=5 --chunk=64 -- --level=6 --raid-devices=5
-    shrunk=1
-    reshape 0 1 --raid-devices=5 --level=5 --chunk=64 --size=4096 -- --raid-devices=4
 }
 for part in "${@:2}"; do $part; done
 

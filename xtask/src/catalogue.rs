@@ -107,13 +107,13 @@ pub(crate) const STEPS: &[Step] = &[
         RESCUE,
         rescue,
     )),
-    beside(step("layers", "volumes of firmware RAID and of LVM hold the real drivers' bytes", LAYERS, layers)),
     beside(step(
         "static",
         "the static command works where nothing else is, also without newer system calls",
         dist::NEEDS,
         dist::static_command,
     )),
+    beside(step("layers", "volumes of firmware RAID and of LVM hold the real drivers' bytes", LAYERS, layers)),
     beside(step("fuse", "file systems on a loop device over the array as a file, also without root", FUSE, fuse)),
     beside(step(
         "unprivileged",
@@ -364,6 +364,7 @@ fn superblocks(log: &mut Log) -> Result<Verdict> {
     run_guest(log, &guest, "superblocks.sh", &[example("change_superblocks").as_os_str()])?;
     let changed = log.last_line()?;
     let (place, mdspace) = (Scratch::create("superblocks")?, root().join(MDSPACE));
+    run_guest(log, &guest, "byte_order.sh", &[mdspace.as_os_str()])?;
     systems::record_a_block(log, &mdspace, &place.path)?;
     systems::goes_to_an_older_kernel(log, &mdspace, &place.path)?;
     Ok(Verdict::Passed(format!("{changed}; without the record of its logical block: {}", log.last_line()?)))

@@ -378,6 +378,14 @@ pub fn current_backend() -> Backend {
     Core::current().driver.backend()
 }
 
+/// The pool of the current thread's executor.
+///
+/// # Panics
+/// When the thread has no executor.
+pub fn current_pool() -> Pool {
+    Core::current().pool.clone()
+}
+
 /// Lets every other ready task run first.
 pub async fn yield_now() {
     let mut yielded = false;

@@ -41,7 +41,7 @@ mod wake;
 pub use any::AnyMember;
 pub use backend::{Backend, Choice};
 pub use event::{Event, Inlet};
-pub use executor::{Executor, JoinHandle, Options, current_backend, spawn, yield_now};
+pub use executor::{Executor, JoinHandle, Options, current_backend, current_pool, spawn, yield_now};
 pub use file::{
     Direct, FileMember, Lock, OpenError, OpenFile, OpenOptions, Part, create_preallocated, create_sparse, has_data,
     holes,

@@ -115,6 +115,14 @@ impl Stream {
         Self { descriptor: Descriptor::new(fd) }
     }
 
+    /// A connection on the descriptor of a connected socket, which is blocking.
+    ///
+    /// # Panics
+    /// When the thread has no executor.
+    pub fn inherited(fd: OwnedFd) -> Self {
+        Self::new(fd)
+    }
+
     /// Connects to a unix socket.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::machine::{Arena, Array, Machine, Purpose, random, refuse_duplicates};
 use crate::made_files::MadeFiles;
 use crate::names::name_of;
-use crate::place::is_part;
+use crate::place::exists;
 use engine::create::{Contents, Newcomer, Recipe, create_announced};
 use engine::inspect::what_it_holds;
 use engine::status::{Status, level_name};
@@ -191,7 +191,7 @@ pub(crate) async fn create(
 ) -> Result<(Array, MadeFiles), Refusal> {
     let mut made = MadeFiles::default();
     for path in slots.iter().flatten().chain(spares) {
-        if machine.has_overlay() && path.symlink_metadata().is_err() && !is_part(path) {
+        if machine.has_overlay() && !exists(path) {
             let refusal = Refusal::new("no such file or device, and with --overlay none is made").of(name_of(path));
             return Err(refusal);
         }

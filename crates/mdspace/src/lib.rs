@@ -80,6 +80,7 @@ mod blocking;
 mod create;
 mod cursor;
 mod error;
+mod images;
 #[cfg(feature = "command")]
 mod in_memory;
 #[cfg(feature = "command")]
@@ -87,6 +88,7 @@ mod layers;
 mod machine;
 mod made_files;
 mod maps;
+mod medium;
 mod names;
 mod options;
 mod overlay;

@@ -6,6 +6,7 @@
 #[cfg(feature = "command")]
 use crate::blocking::BlockingPool;
 use crate::maps::Maps;
+use crate::medium::Medium;
 use crate::names::name_of;
 #[cfg(feature = "command")]
 use crate::names::path_of;
@@ -14,9 +15,7 @@ use crate::place;
 use engine::inspect::find_superblock;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use futures_util::future::join3;
-use io::{
-    AnyMember, Backend, Choice, Executor, FileMember, Lock, OpenError, OpenFile, OpenOptions, Overlay, RealClock,
-};
+use io::{AnyMember, Backend, Choice, Executor, FileMember, OpenError, OpenOptions, Overlay, RealClock};
 use parity::Kernel;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -198,8 +197,8 @@ impl Machine {
         data: Option<io::Part>,
         opened: Opened,
     ) -> Result<Candidate<AnyMember>, OpenError> {
-        let Opened { file, layer } = opened;
-        let below = self.maps.apply(path, data, file.into_member().into())?;
+        let Opened { medium, layer } = opened;
+        let below = self.maps.apply(path, data, medium.into_member())?;
         let member = match layer {
             None => below,
             Some(layer) => layer.over(below).into(),
@@ -236,7 +235,7 @@ impl Machine {
         data: io::Part,
         purpose: Purpose,
     ) -> Result<Candidate<AnyMember>, Refusal> {
-        let opened = open_part(path, Some(data), purpose).map(|file| Opened { file, layer: None });
+        let opened = Medium::open(path, Some(data), purpose).map(|medium| Opened { medium, layer: None });
         opened.and_then(|opened| self.candidate(path, Some(data), opened)).map_err(|error| not_opened(&error))
     }
 
@@ -332,40 +331,16 @@ impl Machine {
 
 /// A member that is open and locked, but not bound to an executor yet.
 struct Opened {
-    file: OpenFile,
+    medium: Medium,
     layer: Option<Layer>,
 }
 
 /// Opens a member. With an overlay it is only read, and the overlay's files are opened for `purpose`.
 fn open_place(path: &Path, purpose: Purpose, overlay: Option<&OverlayDirectory>) -> Result<Opened, OpenError> {
-    let Some(overlay) = overlay else { return Ok(Opened { file: open_file(path, purpose)?, layer: None }) };
+    let Some(overlay) = overlay else { return Ok(Opened { medium: Medium::open(path, None, purpose)?, layer: None }) };
     let below = if purpose == Purpose::Look { Purpose::Look } else { Purpose::Read };
-    let file = open_file(path, below)?;
-    Ok(Opened { file, layer: overlay.layer(path, purpose)? })
-}
-
-/// Opens the file or device of a member, which may be a part of it.
-pub(crate) fn open_file(path: &Path, purpose: Purpose) -> Result<OpenFile, OpenError> {
-    open_part(path, None, purpose)
-}
-
-/// As [`open_file`], only `data` of it.
-fn open_part(path: &Path, data: Option<io::Part>, purpose: Purpose) -> Result<OpenFile, OpenError> {
-    let (file, part) = place::resolve_within(path, data).map_err(|source| OpenError::System {
-        path: path.to_owned(),
-        action: "find the partition",
-        source,
-    })?;
-    OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) })
-}
-
-fn options_for(purpose: Purpose) -> OpenOptions {
-    let (read_only, lock) = match purpose {
-        Purpose::Write => (false, Lock::Exclusive),
-        Purpose::Read => (true, Lock::Shared),
-        Purpose::Look => (true, Lock::None),
-    };
-    OpenOptions { read_only, lock, ..OpenOptions::default() }
+    let medium = Medium::open(path, None, below)?;
+    Ok(Opened { medium, layer: overlay.layer(path, purpose)? })
 }
 
 /// Creates an executor. If the user's locked memory is all in use, it retries: a process that has just ended may still

@@ -1,7 +1,7 @@
 //! Files that a command creates, and removes again if the command is refused, so that a refusal changes nothing.
 
 use crate::names::name_of;
-use crate::place::is_part;
+use crate::place::exists;
 use engine::Refusal;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ pub(crate) struct MadeFiles(Vec<PathBuf>);
 impl MadeFiles {
     /// Creates a sparse member of `bytes`, unless a file or device exists already.
     pub(crate) fn make_if_absent(&mut self, path: &Path, bytes: Option<u64>) -> Result<(), Refusal> {
-        if path.symlink_metadata().is_ok() || is_part(path) {
+        if exists(path) {
             return Ok(());
         }
         let refused = |reason: String| Refusal::new(reason).of(name_of(path));

@@ -6,7 +6,7 @@
 
 use crate::machine::Purpose;
 use crate::names::name_of;
-use crate::place::{identity, resolve_within};
+use crate::place::{canonical, identity, resolve_within};
 use disk::map::RescueMap;
 use engine::{Member, Refusal};
 use io::{AnyMember, OpenError, Rescued};
@@ -98,7 +98,7 @@ impl Maps {
         if self.is_empty() {
             return Ok(None);
         }
-        let resolved = file.canonicalize()?;
+        let resolved = canonical(file)?;
         if let Some(known) = self.known.borrow().get(&resolved) {
             return Ok(known.clone());
         }

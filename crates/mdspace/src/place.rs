@@ -2,14 +2,19 @@
 //!
 //! `disk.img:2` is the second partition of `disk.img`, and `disk.img@OFFSET[+LENGTH]` a range of it. A file with such a
 //! name counts first. The name stays a path everywhere, so that a part is given where any member is given; this file
-//! takes it apart when the member is opened. It only reads.
+//! takes it apart when the member is opened. An NBD URI is such a name too, and so is a part of its export. It only
+//! reads.
 
+use crate::images::ImageFormat;
 use disk::Source;
 use disk::table::{Partition, Table, find};
+use export::nbd::address::{Address, is_uri as is_nbd_uri};
+use export::nbd::member::Remote;
 use futures_util::FutureExt;
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Error, Result};
+use std::io::{Error, ErrorKind, Result};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
@@ -24,22 +29,31 @@ enum Part {
 /// The bytes of a sector in a table of 512-byte sectors, which users know from fdisk.
 const SECTOR_BYTES: u64 = 512;
 
-/// A file or device as bytes. It blocks while it reads.
+/// A disk as bytes: a file or device, an image that another program reads, or an export. It blocks while it reads.
 pub(crate) struct DiskFile {
-    file: File,
     bytes: u64,
+    medium: Medium,
+}
+
+enum Medium {
+    File(File),
+    Remote(RefCell<Remote>),
 }
 
 impl DiskFile {
-    /// Opens an existing file or block device for reading. Nothing else is opened, as opening it could wait or act.
+    /// Opens an existing file, block device or export for reading. Nothing else is opened, as opening it could wait or
+    /// act.
     pub(crate) fn open(path: &Path) -> Result<Self> {
+        if let Some(remote) = remote(path)? {
+            return Ok(Self { bytes: remote.bytes(), medium: Medium::Remote(RefCell::new(remote)) });
+        }
         let kind = path.metadata()?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(Error::other("neither a regular file nor a block device"));
         }
         let file = File::open(path)?;
         let bytes = std::io::Seek::seek(&mut &file, std::io::SeekFrom::End(0))?;
-        Ok(Self { file, bytes })
+        Ok(Self { bytes, medium: Medium::File(file) })
     }
 }
 
@@ -50,7 +64,10 @@ impl Source for DiskFile {
 
     fn read(&self, at: u64, length: usize) -> impl Future<Output = std::result::Result<Vec<u8>, String>> {
         let mut bytes = vec![0; length];
-        let read = self.file.read_exact_at(&mut bytes, at);
+        let read = match &self.medium {
+            Medium::File(file) => file.read_exact_at(&mut bytes, at),
+            Medium::Remote(remote) => remote.borrow_mut().read_exact_at(&mut bytes, at),
+        };
         std::future::ready(read.map(|()| bytes).map_err(|error| format!("byte {at}: {error}")))
     }
 }
@@ -58,6 +75,36 @@ impl Source for DiskFile {
 /// The result of a decoder on a [`DiskFile`], which answers at once.
 pub(crate) fn at_once<T>(work: impl Future<Output = T>) -> T {
     work.now_or_never().expect("a file answers at once")
+}
+
+/// Whether `path` is an NBD URI, or a part of its export.
+pub(crate) fn is_uri(path: &Path) -> bool {
+    path.to_str().is_some_and(is_nbd_uri)
+}
+
+/// Whether `path` names something that is there already, as far as that can be told without opening it.
+pub(crate) fn exists(path: &Path) -> bool {
+    is_uri(path) || path.symlink_metadata().is_ok() || is_part(path)
+}
+
+/// Whether the bytes of the file or device at `path` are those of the disk.
+#[cfg(feature = "command")]
+pub(crate) fn is_raw(path: &Path) -> bool {
+    !is_uri(path) && ImageFormat::of(path).is_none()
+}
+
+/// The connection to what is at `path`, if it is an export, or an image that another program reads.
+pub(crate) fn remote(path: &Path) -> Result<Option<Remote>> {
+    if let Some(uri) = path.to_str().filter(|text| is_nbd_uri(text)) {
+        let address: Address = uri.parse().map_err(|reason: String| Error::new(ErrorKind::InvalidInput, reason))?;
+        return Remote::connect(&address).map(Some);
+    }
+    ImageFormat::of(path).map(|format| format.open(path)).transpose()
+}
+
+/// The same for every path of the same file or device. An URI stays as it is.
+pub(crate) fn canonical(path: &Path) -> Result<PathBuf> {
+    if is_uri(path) { Ok(path.to_owned()) } else { path.canonicalize() }
 }
 
 /// The file or device of a member, and its range there: `None` for the whole.
@@ -92,7 +139,7 @@ pub(crate) fn resolve_within(path: &Path, data: Option<io::Part>) -> Result<(Pat
 pub(crate) fn identity(path: &Path) -> Result<(PathBuf, u64, u64)> {
     let (file, part) = resolve(path)?;
     let io::Part { at, bytes } = part.unwrap_or(io::Part { at: 0, bytes: u64::MAX });
-    Ok((file.canonicalize()?, at, bytes))
+    Ok((canonical(&file)?, at, bytes))
 }
 
 /// The file or device that `path` names or is a part of.
@@ -119,7 +166,11 @@ pub(crate) fn split_word(word: &Path) -> Option<(PathBuf, OsString)> {
     let mark = bytes.iter().rposition(|byte| matches!(byte, b':' | b'@'))?;
     parse(bytes[mark], std::str::from_utf8(&bytes[mark + 1..]).ok()?)?;
     let text = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
-    (mark > 0).then(|| (text(&bytes[..mark]).into(), text(&bytes[mark..])))
+    // The port of an URI is not a part.
+    let first =
+        if is_uri(word) { bytes.windows(3).position(|three| three == b"://").map_or(0, |at| at + 3) } else { 0 };
+    let is_behind = first == 0 || bytes[first..mark].contains(&b'/');
+    (mark > first && is_behind).then(|| (text(&bytes[..mark]).into(), text(&bytes[mark..])))
 }
 
 fn split(path: &Path) -> Option<(PathBuf, Part)> {
@@ -129,7 +180,7 @@ fn split(path: &Path) -> Option<(PathBuf, Part)> {
     let (file, rest) = split_word(path)?;
     let rest = rest.to_str()?;
     let part = parse(rest.as_bytes()[0], &rest[1..])?;
-    file.symlink_metadata().is_ok().then_some((file, part))
+    (is_uri(&file) || file.symlink_metadata().is_ok()).then_some((file, part))
 }
 
 fn parse(mark: u8, text: &str) -> Option<Part> {
@@ -192,6 +243,16 @@ mod tests {
         ] {
             let path = PathBuf::from(format!("{}{suffix}", disk.display()));
             assert_eq!(split(&path), part.map(|part| (disk.clone(), part)), "{suffix}");
+        }
+        for (uri, suffix, part) in [
+            ("nbd://host:10809", "", None),
+            ("nbd://host:10809/", ":2", Some(Part::Partition(2))),
+            ("nbd://host/disk", "@1M", range(1 << 20, u64::MAX)),
+            ("nbd+unix:///?socket=/run/nbd.sock", ":1", Some(Part::Partition(1))),
+            ("nbd+unix:///disk?socket=/run/nbd.sock", "", None),
+        ] {
+            let path = PathBuf::from(format!("{uri}{suffix}"));
+            assert_eq!(split(&path), part.map(|part| (PathBuf::from(uri), part)), "{}", path.display());
         }
         let colon = place.path().join("disk.img:2");
         std::fs::write(&colon, "").expect("of our own");

@@ -148,7 +148,7 @@ fn two_commands_lead_from_whole_disks_to_files() {
     let files = ext4(&here, 20 * MIB);
     here.run_with("write disk?.img --name 2", &physical_volume(DATA_BYTES, 20, &files)).ok();
     let before = here.contents(&DISKS);
-    assert_eq!(run_page_in(&here, "docs/disks.md"), 6);
+    assert_eq!(run_page_in(&here, "docs/disks.md"), 8);
     assert!(here.contents(&DISKS) == before, "a disk was changed");
 }
 

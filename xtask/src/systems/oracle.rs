@@ -35,18 +35,21 @@ pub(crate) fn newest(log: &mut Log) -> Result<Verdict> {
     let summary = matrix::run(&arguments)?;
     log.write(&summary)?;
     ensure!(both.contains(&tree.release), "the guest ran another kernel: {both}");
-    let cells = summary.lines().last().unwrap_or_default();
+    let cells = summary.lines().find(|line| line.contains("assembled by the kernel")).unwrap_or_default().trim();
     Ok(Verdict::Passed(format!("{both}; its array taken by an older kernel; matrix: {cells}")))
 }
 
 /// The step `pages`: systems with pages of 16 and 64 KiB, and the command built for them.
 pub(crate) fn pages(log: &mut Log) -> Result<Verdict> {
+    let systems = [(System::Pages16K, cross::AARCH64), (System::Pages64K, cross::POWERPC64LE)];
+    for (system, _) in systems {
+        Tree::fetch(log, system)?;
+    }
     let mut all = Vec::new();
-    for (system, target) in [(System::Pages16K, cross::AARCH64), (System::Pages64K, cross::POWERPC64LE)] {
+    for (system, target) in systems {
         let Some(mdspace) = cross::build_command(log, target)? else {
             return Ok(Verdict::Skipped(cross::NO_SOURCE.into()));
         };
-        Tree::fetch(log, system)?;
         all.push(both_ways(log, system, &mdspace, None)?);
     }
     Ok(Verdict::Passed(all.join("; ")))

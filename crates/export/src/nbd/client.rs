@@ -87,14 +87,25 @@ pub async fn connect<S: ByteStream>(
         return Err(ReceiveError::from(WireError::field("handshake", "bytes after its end", value, "must be 0")).into());
     }
     drop(receiver);
+    drop(closing);
+    Ok(connected(stream, pool, export))
+}
+
+/// A client over a connection whose handshake is done, with the server's description of the export. Otherwise as
+/// [`connect`].
+pub fn connected<S: ByteStream>(
+    stream: S,
+    pool: Pool,
+    export: RemoteExport,
+) -> (Client, impl Future<Output = Result<(), ClientError>>) {
     let client = Client(Rc::new(Connection::new(export, pool)));
     let connection = client.0.clone();
     let run = async move {
-        let result = connection.run(&stream, &closing).await;
+        let result = connection.run(&stream, &Closing::default()).await;
         connection.end(result.as_ref().err().cloned());
         result
     };
-    Ok((client, run))
+    (client, run)
 }
 
 /// Sends requests over a connection. Clones share it.

@@ -5,12 +5,14 @@
 //! peer that asks for these gets the protocol's error. [`tls`] is for the server only, and a feature.
 //!
 //! Above them, [`server`] accepts connections, [`session`] serves one connection, and [`client`] is the other side. All
-//! run over any [`stream::ByteStream`]. Source: `doc/proto.md` of NetworkBlockDevice/nbd.
+//! run over any [`stream::ByteStream`]. [`member`] makes an export of another server a member of an array. Source: `doc/proto.md` of NetworkBlockDevice/nbd.
 
+pub mod address;
 mod answer;
 pub mod client;
 pub mod handshake;
 mod handshaking;
+pub mod member;
 pub mod memory;
 pub mod reply;
 pub mod request;

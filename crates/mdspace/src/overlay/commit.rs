@@ -5,7 +5,8 @@
 //! are first copied into the overlay and removed from the members, then the data is written, and the superblocks last.
 
 use super::{ACTION, Layer, MARK, OverlayDirectory};
-use crate::machine::{Machine, Purpose, not_opened, open_file};
+use crate::machine::{Machine, Purpose, not_opened};
+use crate::medium::Medium;
 use crate::names::name_of;
 use crate::overlay::files::{Stage, entries, open_entry};
 use engine::wipe::{superblocks, wipe};
@@ -86,9 +87,9 @@ impl<'a> Commit<'a> {
     pub(crate) fn open(machine: &Machine, directory: &'a OverlayDirectory) -> Result<Self, Refusal> {
         let mut members = Vec::new();
         for path in directory.members()? {
-            let under = open_file(&path, Purpose::Write).map_err(|error| not_opened(&error))?;
+            let under = Medium::open(&path, None, Purpose::Write).map_err(|error| not_opened(&error))?;
             let layer = directory.layer_to_commit(&path).map_err(|error| not_opened(&error))?;
-            members.push((name_of(&path), layer.over(under.into_member().into())));
+            members.push((name_of(&path), layer.over(under.into_member())));
         }
         Ok(Self { directory, members, pool: machine.pool.clone() })
     }

@@ -42,10 +42,11 @@ pub(super) fn check_supported(
             "stop it on all nodes and make it local: mdadm --grow --bitmap=none; or serve it --read-only",
         );
     }
-    if superblock.other_byte_order && !options.read_only {
+    // Its uuid is in that order, too, and an old one's bits.
+    if superblock.other_byte_order && superblock.bitmap.is_some() && !options.read_only {
         return refuse(
             "superblock.md_magic",
-            "the other byte order: a big-endian machine made the array",
+            "the other byte order, with a bitmap: a big-endian machine made the array",
             "serve it --read-only, or let mdadm change it: mdadm --assemble --update=byteorder",
         );
     }

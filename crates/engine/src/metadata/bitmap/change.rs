@@ -104,6 +104,11 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if !self.core.is_redundant() {
             return Err(Refusal::new("a level without redundancy has no bitmap"));
         }
+        if self.core.devices().iter().any(|device| device.superblock.borrow().other_byte_order) {
+            return Err(Refusal::new("the other byte order: a big-endian machine would read other bits")
+                .field("superblock.md_magic")
+                .advice("let mdadm change it: mdadm --assemble --update=byteorder"));
+        }
         Ok(superblock)
     }
 

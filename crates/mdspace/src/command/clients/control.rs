@@ -12,6 +12,7 @@ use crate::command::clients::report::StatusView;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{clear_screen, print, print_json};
 use crate::names::name_of;
+use crate::place::is_uri;
 use export::control::{AddRequest, ApiError, Client, ClientError, MemberRequest, ReplaceRequest};
 use export::measure::Measures;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -112,6 +113,9 @@ fn named(word: &OsStr) -> Result<String, Failure> {
 
 /// An absolute path, because the server may run in another directory.
 fn absolute(path: &Path) -> Result<String, Failure> {
+    if is_uri(path) {
+        return Ok(name_of(path));
+    }
     let refused = |reason: String| Failure::refused(format!("{}: {reason}", name_of(path)));
     let absolute = std::path::absolute(path).map_err(|error| refused(error.to_string()))?;
     Ok(name_of(&absolute))

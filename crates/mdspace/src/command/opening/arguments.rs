@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 pub(crate) struct MemberArguments {
     /// The members, in any order: image files, block devices, whole disks, a part of one (disk.img:2,
-    /// disk.img@OFFSET+LENGTH), quoted globs; for `examine`, or with --uuid or --name, directories
+    /// disk.img@OFFSET+LENGTH), qcow2 and other images, NBD URIs, quoted globs; for `examine`, or with --uuid or --name, directories
     #[arg(value_name = "MEMBER", required = true)]
     pub(crate) members: Vec<OsString>,
 
@@ -56,7 +56,7 @@ impl Overlay {
 #[derive(Debug, Args)]
 pub(crate) struct AssembleArguments {
     /// The members, in any order: image files, block devices, whole disks, a part of one (disk.img:2,
-    /// disk.img@OFFSET+LENGTH), quoted globs, and with --uuid or --name directories
+    /// disk.img@OFFSET+LENGTH), qcow2 and other images, NBD URIs, quoted globs, and with --uuid or --name directories
     #[arg(value_name = "MEMBER", required_unless_present_any = ["scan", "geometry"])]
     members: Vec<OsString>,
 

@@ -6,7 +6,7 @@
 use crate::command::text::failure::Failure;
 use crate::machine::refuse_duplicates;
 use crate::names::name_of;
-use crate::place::{identity, split_word};
+use crate::place::{identity, is_uri, split_word};
 use format::superblock::Superblock;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -109,7 +109,7 @@ pub(crate) fn expand_with_directories(words: &[OsString]) -> Result<Vec<PathBuf>
 
 fn expand_word(word: &OsStr, paths: &mut Vec<PathBuf>) -> Result<(), Failure> {
     let path = Path::new(word);
-    if path.symlink_metadata().is_ok() {
+    if is_uri(path) || path.symlink_metadata().is_ok() {
         paths.push(path.to_owned());
         return Ok(());
     }

@@ -1,0 +1,186 @@
+//! Members in images of other formats, and on NBD servers, by the command. qemu-img makes the images, qemu-nbd serves.
+//!
+//! A missing program fails its test with the name of its package: nothing is skipped.
+
+mod support;
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use support::disks::{DISKS, nas};
+use support::{Server, Workplace, parsed};
+
+/// qemu's formats, with the words of a refusal to write.
+const FORMATS: [(&str, &str); 5] = [
+    ("qcow2", "a qcow2 image"),
+    ("vmdk", "a VMDK image"),
+    ("vhdx", "a VHDX image"),
+    ("vpc", "a VHD image"),
+    ("vdi", "a VDI image"),
+];
+
+fn qemu_img(here: &Workplace, arguments: &[&str]) {
+    let output = Command::new("qemu-img").args(arguments).current_dir(here.path()).output();
+    let output = output.unwrap_or_else(|error| panic!("qemu-img ({error}): apt-get install qemu-utils"));
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Images of `names` in a format, `a.img` of `a`.
+fn convert(here: &Workplace, names: &[&str], format: &str) {
+    for name in names {
+        // A VHD of qemu's is as long as its disk only with this option.
+        let options: &[&str] = if format == "vpc" { &["-o", "force_size=on"] } else { &[] };
+        let to = format!("{name}.{format}");
+        qemu_img(here, &[&["convert", "-f", "raw", "-O", format], options, &[name, &to]].concat());
+    }
+}
+
+fn data() -> Vec<u8> {
+    (0..3_000_000_usize).map(|at| (at / 512 * 7 + at % 251) as u8).collect()
+}
+
+#[test]
+fn an_array_is_read_from_images_of_every_format_and_none_is_written_to() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M a b c").ok();
+    here.run_with("write a b c", &data()).ok();
+    here.run("read a b c --output raw").ok();
+    for (format, words) in FORMATS {
+        convert(&here, &["a", "b", "c"], format);
+        let images = ["a", "b", "c"].map(|name| format!("{name}.{format}"));
+        let before = here.contents(&images.each_ref().map(String::as_str));
+        let all = images.join(" ");
+        let examined = parsed(&here.run(&format!("examine --json {all}")).ok().text());
+        assert_eq!(examined["arrays"][0]["status"]["state"], "clean", "{format}");
+        assert_eq!(examined["members"][0]["member_bytes"], 8 << 20, "{format}");
+        here.run(&format!("read {all} --output {format}.read")).ok();
+        assert!(here.contents(&["raw"]) == here.contents(&[&*format!("{format}.read")]), "{format}");
+        here.run(&format!("write {all}")).expect(2, &[words, "only read", "--overlay DIR", "qemu-img convert"]);
+        assert!(here.contents(&images.each_ref().map(String::as_str)) == before, "{format}: an image was written to");
+    }
+    // One of them as a file, and one missing.
+    here.run("read a c.qcow2 --output degraded").ok();
+    assert!(here.contents(&["raw"]) == here.contents(&["degraded"]));
+    here.run("scrub a.vdi b.vhdx c").ok();
+    // Nothing of the sockets is left.
+    std::fs::create_dir(here.path().join("tmp")).expect("a directory");
+    let mut command = here.command(&["examine", "a.qcow2", "b.qcow2"]);
+    assert!(command.env("TMPDIR", here.path().join("tmp")).output().expect("mdspace starts").status.success());
+    assert_eq!(here.path().join("tmp").read_dir().expect("a directory").count(), 0);
+}
+
+#[test]
+fn writes_over_images_go_to_an_overlay() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M a b").ok();
+    convert(&here, &["a", "b"], "qcow2");
+    here.run_with("write a.qcow2 b.qcow2 --overlay try", &data()).ok();
+    here.run("read a.qcow2 b.qcow2 --overlay try --length 3000000 --output read").ok();
+    assert!(here.contents(&["read"])[0] == data());
+    here.run("overlay show try").ok();
+    here.run("overlay commit try").expect(2, &["a qcow2 image"]);
+    here.run("overlay discard try").ok();
+}
+
+#[test]
+fn partitions_in_images_are_found_and_named() {
+    let here = Workplace::new();
+    nas(&here, "gpt");
+    here.run_with("write disk?.img --name 2", &data()).ok();
+    convert(&here, &DISKS, "qcow2");
+    let detected = here.run("detect disk?.img.qcow2").ok().text();
+    assert!(detected.contains("disk1.img.qcow2:3") && detected.contains("array \"nas:2\""), "{detected}");
+    here.run("read disk?.img --name 2 --output raw").ok();
+    for line in ["read disk?.img.qcow2 --name 2", "read disk1.img.qcow2:3 disk2.img.qcow2:3"] {
+        here.run(&format!("{line} --overwrite --output read")).ok();
+        assert!(here.contents(&["raw"]) == here.contents(&["read"]), "{line}");
+    }
+    here.run("read disk1.img.qcow2:9").expect(2, &["its GPT has the partitions 1, 2, 3"]);
+}
+
+/// An export of a file by qemu-nbd, which is ended with it.
+struct Export(Child);
+
+impl Export {
+    fn of(here: &Workplace, name: &str, options: &[&str]) -> Self {
+        let socket = here.path().join(format!("{name}.sock"));
+        let mut command = Command::new("qemu-nbd");
+        command.args(["--persistent", "--shared=8", "--format=raw", "--socket"]).arg(&socket).args(options).arg(name);
+        let child = command.current_dir(here.path()).stderr(Stdio::null()).spawn();
+        let mut export = Self(child.unwrap_or_else(|error| panic!("qemu-nbd ({error}): apt-get install qemu-utils")));
+        while UnixStream::connect(&socket).is_err() {
+            assert!(export.0.try_wait().expect("a child").is_none(), "qemu-nbd ended");
+        }
+        export
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+#[test]
+fn exports_of_nbd_servers_are_members_like_others() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M a b c").ok();
+    let exports = ["a", "b", "c"].map(|name| Export::of(&here, name, &[]));
+    let uri = |name: &str| format!("nbd+unix:///?socket={}/{name}.sock", here.path().display());
+    let all = ["a", "b", "c"].map(uri).join(" ");
+    here.run_with(&format!("write {all}"), &data()).ok();
+    here.run(&format!("read {all} --length 3000000 --output read")).ok();
+    assert!(here.contents(&["read"])[0] == data());
+    let server = Server::of(&here, &format!("serve {all}"));
+    let status = parsed(&here.run("status --json").ok().text());
+    assert!(status["members"][0]["name"].as_str().expect("a name").starts_with("nbd+unix:///"), "{status}");
+    here.run(&format!("fail {}", uri("b"))).ok();
+    here.run(&format!("remove {}", uri("b"))).ok();
+    here.run(&format!("add --force {}", uri("b"))).ok();
+    here.run("wait healthy").ok();
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+    here.run(&format!("read {} {} {} --length 3000000 --output read", uri("a"), uri("a"), uri("c")))
+        .expect(2, &["given before"]);
+    drop(exports);
+    here.run("read b c --length 3000000 --output file").ok();
+    assert!(here.contents(&["file"])[0] == data());
+
+    let read_only = Export::of(&here, "a", &["--read-only"]);
+    here.run(&format!("write {} b c", uri("a"))).expect(2, &["the export is read-only"]);
+    drop(read_only);
+    for (word, words) in [
+        (&*uri("a"), ["cannot use it", "refused"]),
+        ("nbd://127.0.0.1:1/", ["cannot use it", "refused"]),
+        ("nbds://127.0.0.1/", ["cannot use it", "only nbd:// and nbd+unix://"]),
+        ("nbd+unix:///", ["cannot use it", "expected nbd+unix:///EXPORT?socket=PATH"]),
+    ] {
+        here.run(&format!("examine {word}")).expect(2, &words);
+    }
+}
+
+#[test]
+fn what_is_missing_to_read_an_image_is_said() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M a b").ok();
+    convert(&here, &["a"], "qcow2");
+    std::fs::write(here.path().join("disk.E01"), b"EVF\x09\x0d\x0a\xff\0\x01\x01\0\0\0").expect("written");
+    let path = std::fs::read(here.path().join("a.qcow2")).expect("an image");
+    std::fs::write(here.path().join("broken.qcow2"), &path[..100]).expect("written");
+    let without_qemu = |line: &str| {
+        let mut command = here.command(&line.split(' ').collect::<Vec<_>>());
+        let output = command.env("PATH", Path::new("/nowhere")).output().expect("mdspace starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for line in ["read a.qcow2 b", "examine a.qcow2", "detect a.qcow2"] {
+        let (status, said) = without_qemu(line);
+        assert_eq!(status, Some(2), "{line}: {said}");
+        assert!(
+            said.contains("it is a qcow2 image, which qemu-nbd reads: install it (Debian package qemu-utils)"),
+            "{said}"
+        );
+    }
+    here.run("read disk.E01 b").expect(2, &["disk.E01: ", "EWF (E01)", "ewfmount FILE DIRECTORY", "ewf-tools"]);
+    here.run("read broken.qcow2 b").expect(2, &["broken.qcow2: ", "a qcow2 image, and qemu-nbd cannot read it: "]);
+}
