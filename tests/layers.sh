@@ -31,6 +31,24 @@ for case in "$2"/*/; do
             count=$((count + 1))
         done <refuses
     fi
+    # From whole disks to a list of files, by an ordinary user, in two commands.
+    if [ -e lists ]; then
+        as=()
+        if [ "$(id -u)" = 0 ]; then as=(setpriv --reuid nobody --regid nogroup --clear-groups); fi
+        # A place that such a user reaches.
+        place=$(mktemp -d)
+        cp --sparse=always ./disk?.img "$mdspace" "$place"
+        chmod a+rwx "$place"
+        (
+            cd "$place"
+            "${as[@]}" ./mdspace read disk?.img --inner vg1/volume_1 --output volume_1.out || fail "the first command"
+            "${as[@]}" "$(command -v debugfs || echo /usr/sbin/debugfs)" -R 'ls -p /photos' volume_1.out 2>/dev/null |
+                awk -F/ '$6 !~ /^[.]/ && NF > 1 { print $6 }' | sort >listed
+        )
+        cmp lists "$place/listed" || fail "the second command lists other files"
+        rm -r "$place"
+        count=$((count + 2))
+    fi
     "$mdspace" detect --json ./*.img >detected || fail "detect: $(<detected)"
     sha256sum --check --quiet before || fail "an image was changed"
     cd - >/dev/null

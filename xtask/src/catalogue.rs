@@ -226,7 +226,8 @@ const REFUSED: &[&str] = &["python3", "nbdsh", "nbdcopy", "nbdinfo", "qemu-io", 
 const RESCUE: &[&str] = &["linux.uml", "mdadm", "modprobe", "mke2fs", "debugfs", "nbdcopy", "jq", "ddrescuelog"];
 
 /// Programs that create containers and volume groups.
-const LAYERS: &[&str] = &["linux.uml", "mdadm", "mdmon", "modprobe", "vgcreate", "cc"];
+const LAYERS: &[&str] =
+    &["linux.uml", "mdadm", "mdmon", "modprobe", "vgcreate", "cc", "sfdisk", "mke2fs", "debugfs", "setpriv"];
 
 /// Programs that test an array as a file.
 const FUSE: &[&str] =
@@ -480,7 +481,7 @@ fn rescue(log: &mut Log) -> Result<Verdict> {
 fn layers(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
     let place = Scratch::create("layers")?;
-    for script in ["containers.sh", "lvm.sh"] {
+    for script in ["containers.sh", "lvm.sh", "disks.sh"] {
         let guest = Guest::default().memory("768M").limit(Duration::from_secs(600));
         run_guest(log, &guest, script, &[place.path.as_os_str()])?;
     }
