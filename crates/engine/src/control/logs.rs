@@ -2,8 +2,8 @@
 //! parity log of RAID-5. [`crate::metadata::partial_parity`] and [`crate::metadata::journal`] read and write the members.
 //!
 //! * A journal that is present holds data and parity that the members may lack: it is replayed for reading, and
-//!   refused for writing. When the journal is lost, the members' superblocks call the array clean even after a power loss. mdadm refuses such an array
-//!   without `--force`, and starts it read-only with it. So does this engine.
+//!   refused for writing. When the journal is lost, the members' superblocks call the array clean even after a power
+//!   loss. mdadm refuses such an array without `--force`, and starts it read-only with it. So does this engine.
 //! * A dirty array with a partial parity log is repaired by that log, as by md. Where a member is missing, nothing else
 //!   repairs it: if the log cannot be used, the array is refused without `force`. md writes the log's arrays only dirty
 //!   from their first byte; one that is dirty from another has parity that was never built.

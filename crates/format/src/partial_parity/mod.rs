@@ -115,12 +115,13 @@ impl Header {
         let Ok((raw, _)) = Raw::ref_from_prefix(bytes) else {
             return defect("ppl", format!("only {} of {HEADER_BYTES}", bytes.len()));
         };
+        // md writes an empty header before the log is used, so the signature is there also in a torn one.
+        if raw.signature.get() != signature(set_uuid) {
+            return defect("ppl.signature", format!("{:08x} is not this array's", raw.signature));
+        }
         let expected = header_checksum(raw);
         if raw.checksum.get() != expected {
             return defect(TORN, format!("{:08x}, but the bytes give {expected:08x}", raw.checksum));
-        }
-        if raw.signature.get() != signature(set_uuid) {
-            return defect("ppl.signature", format!("{:08x} is another array's", raw.signature));
         }
         let count = raw.entries_count.get() as usize;
         let Some(entries) = raw.entries.get(..count) else {

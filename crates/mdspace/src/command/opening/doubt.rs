@@ -5,7 +5,7 @@
 
 use crate::machine::Array;
 use crate::names::path_of;
-use crate::place::{is_raw, resolve};
+use crate::place::{file_of, is_raw, resolve};
 use engine::DoubtfulZeros;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,10 +22,11 @@ pub(crate) async fn warn_of_doubtful_zeros(array: &Array) {
 
 /// The holes of a member's file, or of the part of it that is the member, in bytes of the member.
 fn holes(name: &str) -> Vec<Range<u64>> {
-    let Ok((file, part)) = resolve(&path_of(name)) else { return Vec::new() };
-    if !is_raw(&file) {
-        return Vec::new(); // its holes are not those of the disk
+    let path = path_of(name);
+    if !is_raw(&file_of(&path)) {
+        return Vec::new(); // its holes are not those of the disk, and its server may take one client alone
     }
+    let Ok((file, part)) = resolve(&path) else { return Vec::new() };
     let holes = io::holes(&file).into_iter();
     let Some(io::Part { at, bytes }) = part else { return holes.collect() };
     let inside = |byte: u64| byte.saturating_sub(at).min(bytes);
