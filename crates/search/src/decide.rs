@@ -36,7 +36,8 @@ pub struct Answer {
 pub enum Verdict {
     /// This shape, and every other that counts reads the same bytes.
     Found(Answer),
-    /// Several shapes that count would read different bytes.
+    /// Several shapes that count would read different bytes, or a member is left out as stale and nothing shows that it
+    /// is this one.
     Undecided(Vec<Answer>),
     /// No file system that is known, or no shape that fits it.
     Nothing(String),
@@ -308,10 +309,12 @@ impl<S: Source> Search<'_, S> {
             }
         }
         classes.sort_by_key(preference);
+        // A file system does not know what is in its files, so it does not tell which member is stale.
+        let is_proved = classes.iter().all(|candidate| candidate.is_proved(self.disks.len()));
         let mut answers: Vec<Answer> =
             classes.iter().take(LISTED_MAX).map(|candidate| self.answer(candidate)).collect();
         let verdict = match answers.len() {
-            1 => Verdict::Found(answers.remove(0)),
+            1 if is_proved => Verdict::Found(answers.remove(0)),
             _ => Verdict::Undecided(answers),
         };
         (verdict, second)

@@ -33,8 +33,10 @@ pub(crate) struct Candidate {
 
 /// Blocks that are compared at most.
 const COMPARED_MAX: usize = 200_000;
-/// Blocks of which Q is computed.
+/// Blocks of which Q is computed, where P and all data agree already, and where a member is missing: then Q alone
+/// tells whether another one is stale.
 const Q_CHECKS: usize = 48;
+const Q_CHECKS_WITHOUT: usize = 16_384;
 
 impl Candidate {
     fn summary(&self, scan: &Scan, slot: usize, at: u64) -> Option<u32> {
@@ -64,6 +66,22 @@ impl Candidate {
         (0..slots).map(Slot).filter(move |other| *other != slot && Some(*other) != q).map(Slot::index)
     }
 
+    /// Whether every slot has a member.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.order.iter().all(Option::is_some)
+    }
+
+    /// Whether redundancy shows that no member in it is stale. `disks` are all that were given; if all of them are in
+    /// it, none was chosen to be left out.
+    pub(crate) fn is_proved(&self, disks: usize) -> bool {
+        let missing = self.order.iter().filter(|member| member.is_none()).count();
+        let spare = match &self.geometry {
+            Geometry::Parity(parity) => usize::from(parity.parities()),
+            Geometry::Mapping(_) => usize::from(self.agreements > 0),
+        };
+        self.order.len() - missing == disks || missing < spare
+    }
+
     /// Whether both read the same in the first `blocks` blocks, as far as these were read.
     pub(crate) fn reads_as(&self, other: &Self, scan: &Scan, blocks: u64) -> bool {
         let step = (blocks / COMPARED_MAX as u64).max(1);
@@ -78,8 +96,7 @@ impl Candidate {
     /// `blocks` blocks of the array are.
     pub(crate) fn disagreements(&self, scan: &Scan, blocks: u64) -> (u64, u64) {
         match &self.geometry {
-            Geometry::Parity(parity) if self.order.iter().all(Option::is_some) => self.of_parity(parity, scan, blocks),
-            Geometry::Parity(_) => (0, 0),
+            Geometry::Parity(parity) => self.of_parity(parity, scan, blocks),
             Geometry::Mapping(_) if self.shape.level == Level::Raid0 => (0, 0),
             Geometry::Mapping(_) => {
                 let step = (blocks / COMPARED_MAX as u64).max(1);
@@ -102,6 +119,10 @@ impl Candidate {
         for at in rows {
             let stripe = parity.stripe(at / self.chunk);
             let p = stripe.slot_of(Role::P).expect("every level has it");
+            let is_missing = |slot: usize| self.order[slot].is_none();
+            if is_missing(p.index()) || self.others(&stripe, p).any(is_missing) {
+                continue;
+            }
             let sum = |slot| self.summary(scan, slot, at).unwrap_or(0);
             let others = self.others(&stripe, p).map(sum);
             let (xor, any) = others.fold((0, false), |(xor, any), sum| (xor ^ sum, any || sum != 0));
@@ -123,13 +144,14 @@ impl Candidate {
             return true;
         }
         let end = self.end(parity, blocks);
+        let (checks, least) = if self.is_whole() { (Q_CHECKS, 3) } else { (Q_CHECKS_WITHOUT, 1) };
         let is_told = |at: &u64| {
             let present = self.order.iter().flatten();
-            present.filter(|member| scan.summary(**member, *at).is_some_and(|summary| summary.end > 0)).count() > 2
+            present.filter(|member| scan.summary(**member, *at).is_some_and(|summary| summary.end > 0)).count() >= least
         };
         let rows: Vec<u64> =
             scan.common().filter(|at| at.checked_sub(self.offset).is_some_and(|at| at < end)).filter(is_told).collect();
-        for at in rows.iter().step_by(rows.len().div_ceil(Q_CHECKS).max(1)) {
+        for at in rows.iter().step_by(rows.len().div_ceil(checks).max(1)) {
             if self.q_agrees_at(disks, parity, *at).await == Some(false) {
                 return false;
             }

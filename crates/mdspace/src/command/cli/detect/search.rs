@@ -75,6 +75,10 @@ pub(super) fn run(arguments: &DetectArguments) -> Result<(), Failure> {
         ("found", _) => Ok(()),
         (_, Some(reason)) => Err(Failure::unwell(reason)
             .advise("give all disks of the array and no others; if you know its shape, state it with --geometry")),
+        _ if report.shapes.len() == 1 => Err(Failure::unwell(
+            "one disk is stale or of another array, and nothing proves that it is the one that this shape leaves out",
+        )
+        .advise("look at the files that it reads before you trust it, or leave another disk out; nothing is written")),
         _ => Err(Failure::unwell("the data does not tell these shapes apart, and they read different bytes")
             .advise("try each, and look at the files: a wrong one shows damaged ones; nothing is written")),
     }
