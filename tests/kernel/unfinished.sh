@@ -212,5 +212,5 @@ shapes() {
 }
 for part in "${@:2}"; do $part; done
 
-echo "$tried states after a loss of power and $reshapes in the middle of a reshape read as the driver reads them; $lost times a \
-block was lost, and an error"
+echo "$tried states after a loss of power and $reshapes in the middle of a reshape read as the driver reads them; $lost times \
+with the warning that a block was being written"
