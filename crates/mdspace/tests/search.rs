@@ -78,7 +78,7 @@ fn a_shape_is_found_with_all_members_and_with_one_missing() {
 /// The bytes that a shape of the report reads.
 fn read_by(here: &Workplace, shape: &Value) -> Vec<u8> {
     let geometry = shape["geometry"].as_str().expect("a text");
-    here.run(&format!("read --geometry {geometry} --length 24M")).ok().stdout
+    here.run(&format!("read --geometry {geometry} --length 24M")).ok().stdout.clone()
 }
 
 #[test]
