@@ -118,10 +118,6 @@ fn metadata_that_make_no_sense_are_named_and_never_followed() {
         ("extent_size = 8192", "extent_size = 0", "extent_size"),
         ("extent_size = 8192", "extent_size = 18446744073709551615", "extent_size"),
         ("pe_start = 2048", "", "pe_start"),
-        ("start_extent = 3", "start_extent = 2", "segments"),
-        ("\"pv1\", 0,", "\"pv9\", 0,", "segments"),
-        ("stripe_size = 128", "stripe_size = 0", "segments"),
-        ("extent_count = 4", "extent_count = 18446744073709551615", "segments"),
         ("seqno = 7", "seqno = seven", "seven"),
         ("vg1 {", "vg1 ", "no value"),
         ("version = 1\n", "}", "brace"),
@@ -133,6 +129,76 @@ fn metadata_that_make_no_sense_are_named_and_never_followed() {
     }
     let deep = format!("{}{}", "a {".repeat(100_000), "}".repeat(100_000));
     Group::decode(&deep).expect_err("too deep");
+}
+
+#[test]
+fn a_volume_that_makes_no_sense_leaves_the_others_of_its_group_readable() {
+    let healthy = "healthy { status = [\"READ\", \"VISIBLE\"] segment_count = 1 segment1 { start_extent = 0 \
+                   extent_count = 2 type = \"striped\" stripes = [\"pv0\", 9] } }";
+    let text = TEXT.replacen("logical_volumes {", &format!("logical_volumes {{ {healthy}"), 1);
+    for (from, to, kind) in [
+        ("start_extent = 3", "start_extent = 2", "unknown"),
+        ("extent_count = 4", "extent_count = 18446744073709551615", "unknown"),
+        ("\"pv1\", 0,", "\"pv9\", 0,", "striped over no physical volume"),
+        ("stripe_size = 128", "stripe_size = 0", "striped over no physical volume"),
+        // pvmove moves what is below.
+        ("\"pv0\", 5]", "\"pvmove0\", 0]", "striped over no physical volume"),
+    ] {
+        let group = Group::decode(&text.replacen(from, to, 1)).expect(to);
+        let names: Vec<&str> = group.logical.iter().map(|volume| &*volume.name).collect();
+        assert_eq!(names, ["healthy", "data", "thin"], "{to}");
+        assert_eq!(group.logical[0].locate(0), Some((0, (1 << 20) + 9 * EXTENT, 2 * EXTENT)), "{to}");
+        assert_eq!(group.logical[1].content, VolumeContent::Other(kind.to_owned()), "{to}");
+        assert_eq!(group.logical[1].locate(0), None, "{to}");
+    }
+}
+
+#[test]
+fn the_store_of_a_snapshot_and_an_origin_that_it_is_merged_into_are_not_plain_volumes() {
+    let volume = |name: &str| {
+        format!(
+            "{name} {{ status = [\"READ\", \"WRITE\", \"VISIBLE\"] segment_count = 1 segment1 {{ start_extent = 0 \
+             extent_count = 2 type = \"striped\" stripes = [\"pv0\", 9] }} }}"
+        )
+    };
+    for (key, store, origin) in [
+        ("other", None, None),
+        ("cow_store", Some("snapshot"), None),
+        ("merging_store", Some("snapshot"), Some("snapshot-merge")),
+    ] {
+        let snapshot = format!(
+            "snapshot0 {{ status = [\"VISIBLE\"] segment_count = 1 segment1 {{ start_extent = 0 extent_count = 2 \
+             type = \"snapshot\" chunk_size = 8 origin = \"origin\" {key} = \"snap\" }} }}"
+        );
+        let volumes = [volume("origin"), volume("snap"), volume("plain"), snapshot].concat();
+        let text = TEXT.replacen("logical_volumes {", &format!("logical_volumes {{ {volumes}"), 1);
+        let group = Group::decode(&text).expect("it is well-formed");
+        for (name, kind) in [("origin", origin), ("snap", store), ("plain", None)] {
+            let content = &group.volume(name).expect("it is in the group").content;
+            let other = if let VolumeContent::Other(kind) = content { Some(&**kind) } else { None };
+            assert_eq!(other, kind, "{key} {name}");
+        }
+        assert!(!group.logical[0].is_writable, "an origin");
+    }
+}
+
+#[test]
+fn any_number_of_events_of_a_raid_s_images_is_compared() {
+    let image = |slot: u32, events: u64| {
+        let mut block = [0; 512];
+        for (at, number) in [(0, 0x6452_6d44), (8, 2), (12, slot), (48, 1)] {
+            block[at..at + 4].copy_from_slice(&u32::to_le_bytes(number));
+        }
+        block[16..24].copy_from_slice(&events.to_le_bytes());
+        block[32..48].fill(0xff);
+        lvm::raid::read(&block[..]).now_or_never().expect("memory answers at once").expect("it is readable")
+    };
+    for (events, current) in [([5, 5], [true, true]), ([4, 5], [true, true]), ([3, 5], [false, true])] {
+        let state = lvm::raid::together(&[image(0, events[0]), image(1, events[1])]).expect("it is a RAID-1");
+        assert_eq!(state.current, current, "{events:?}");
+    }
+    let state = lvm::raid::together(&[image(0, u64::MAX), image(1, 5)]).expect("it is a RAID-1");
+    assert_eq!((state.current, state.is_dirty), (vec![true, false], false));
 }
 
 /// A physical volume with `text` in a ring of 4 KiB, from `start` on.
@@ -184,6 +250,20 @@ fn a_physical_volume_names_its_group_wherever_the_text_is_in_the_ring() {
     let error = read(&disk).expect("there is a label").group.expect_err("its checksum is wrong");
     assert!(error.to_string().contains("checksum"), "{error}");
     assert_eq!(read(&[0; 4096]), None);
+    // LVM ignores the area (`pvchange --metadataignore y`), and leaves what was in it.
+    let mut disk = physical_volume(TEXT.as_bytes(), 512);
+    disk[4096 + 60] = 1;
+    assert_eq!(read(&disk).expect("there is a label").group, Err(lvm::NoGroup::Elsewhere));
+    // Of two areas the newer counts, in either order.
+    let newer = TEXT.replacen("seqno = 7", "seqno = 8", 1);
+    for (first, second) in [(TEXT, &*newer), (&newer, TEXT)] {
+        let mut disk = physical_volume(first.as_bytes(), 512);
+        let other = physical_volume(second.as_bytes(), 512);
+        disk[65536..65536 + 4608].copy_from_slice(&other[4096..4096 + 4608]);
+        disk[512 + 72 + 48..][..16].copy_from_slice(&[65536_u64.to_le_bytes(), 4608_u64.to_le_bytes()].concat());
+        let group = read(&disk).expect("there is a label").group.expect("both are whole");
+        assert_eq!(group.sequence, 8);
+    }
 }
 
 /// What LVM2 2.03.16 wrote on an array, in a guest: `fixtures/lvm_head.bin` is the start with the label and the header of

@@ -153,3 +153,75 @@ fn a_volume_of_ddf_is_put_together_by_what_is_on_its_disks() {
     std::os::unix::fs::FileExt::write_all_at(&file, &[9], DISK_BYTES - 300).expect("of our own");
     here.run("read x.img y.img z.img").expect(2, &["y.img", "wrong checksum"]);
 }
+
+#[test]
+fn a_serial_number_is_not_found_in_a_longer_one() {
+    let here = Workplace::new();
+    let (parts, whole) = parity(false);
+    let serials = ["WD-1", "WD-12", "WD-3"];
+    let names = serials.map(|serial| format!("ata-{serial}.img"));
+    let fresh = Imsm::new(5, &serials);
+    names.iter().zip(&parts).for_each(|(name, part)| fresh.disk(&here, name, part));
+    assert!(here.run(&format!("read {}", names.join(" "))).ok().stdout == whole);
+    // The disk in the middle failed long ago; the first one is not here.
+    let newer = Imsm { generation: 9, failed: Some(1), ..Imsm::new(5, &serials) };
+    Imsm { generation: 3, ..Imsm::new(5, &serials) }.disk(&here, &names[1], &vec![0; parts[1].len()]);
+    newer.disk(&here, &names[0], &parts[0]);
+    newer.disk(&here, &names[2], &parts[2]);
+    here.run(&format!("read {} {}", names[1], names[2])).expect(2, &["missing"]);
+    let run = here.run(&format!("read {}", names.join(" ")));
+    assert!(run.expect(0, &["ata-WD-12.img: not used: failed"]).stdout == whole);
+    // A name with two serial numbers says nothing.
+    newer.disk(&here, "WD-1_WD-3.img", &parts[0]);
+    newer.disk(&here, "WD-3.img", &parts[2]);
+    assert!(here.run("read WD-1_WD-3.img WD-3.img").expect(2, &["does not record on a disk"]).stdout.is_empty());
+}
+
+#[test]
+fn of_disks_that_are_alike_only_those_with_the_newest_metadata_count() {
+    let here = Workplace::new();
+    let (new, old) = (content(COMPONENT_BYTES, 8), content(COMPONENT_BYTES, 9));
+    Imsm { generation: 9, ..Imsm::new(1, &["XSER", "ZSER"]) }.disk(&here, "one.img", &new);
+    Imsm { generation: 3, ..Imsm::new(1, &["XSER", "YSER"]) }.disk(&here, "dropped.img", &old);
+    for members in ["one.img dropped.img", "dropped.img one.img"] {
+        let run = here.run(&format!("read {members}"));
+        assert!(run.expect(0, &["dropped.img: not used"]).stdout == new, "{members}");
+    }
+    assert!(here.run("detect one.img dropped.img").text().contains("clean, degraded"));
+    // A spare has the same metadata, and other data.
+    let spare = Imsm { slots: Some(2), ..Imsm::new(1, &["XSER", "YSER", "SPARE"]) };
+    spare.disk(&here, "left.img", &new);
+    spare.disk(&here, "right.img", &old);
+    here.run("read left.img right.img").expect(2, &["does not record on a disk which one it is"]);
+    spare.disk(&here, "XSER.img", &new);
+    assert!(here.run("read XSER.img").ok().stdout == new);
+}
+
+#[test]
+fn parts_of_a_volume_of_ddf_have_changes_of_their_own_and_the_newest_list_of_disks_counts() {
+    let here = Workplace::new();
+    let (parts, whole) = striped(2);
+    let old = content(COMPONENT_BYTES, 9);
+    let stale = Ddf { parts: 2, sequence: 3, ..Ddf::new((1, 0), 4) };
+    let newest = |change: u32| Ddf {
+        disks: vec![1, 1, 1, 3],
+        sequence: 9,
+        changes: vec![1, change],
+        ..Ddf { parts: 2, ..Ddf::new((1, 0), 4) }
+    };
+    for change in [1, 2] {
+        let newest = newest(change);
+        for (slot, name) in ["0.img", "1.img", "2.img"].iter().enumerate() {
+            newest.disk(&here, name, slot, &parts[slot / 2]);
+        }
+        stale.disk(&here, "3.img", 3, &old);
+        let run = here.run("read 0.img 1.img 2.img 3.img");
+        assert!(run.expect(0, &["3.img: not used: failed"]).stdout == whole);
+        assert!(here.run("read 1.img 2.img").ok().stdout == whole);
+        let run = here.run("read 0.img 1.img 3.img");
+        assert!(run.expect(2, &["missing"]).stdout.is_empty(), "the failed disk is all that there is of its part");
+    }
+    // Two disks of one part contradict each other.
+    Ddf { level: (5, 3), ..newest(2) }.disk(&here, "3.img", 3, &old);
+    here.run("read 0.img 1.img 2.img 3.img").expect(2, &["contradict each other"]);
+}

@@ -2,7 +2,9 @@
 
 mod support;
 
-use support::disks::{DATA_BYTES, DISKS, MIB, disk, ext4, group_text, nas, physical_volume, physical_volume_of};
+use support::disks::{
+    DATA_BYTES, DISKS, MIB, content, disk, ext4, group_text, nas, physical_volume, physical_volume_of,
+};
 use support::nbd::Nbd;
 use support::{Server, Workplace, parsed};
 
@@ -125,6 +127,135 @@ fn an_origin_of_a_snapshot_takes_no_writes() {
     here.run("serve a.img b.img --inner vg1/files").expect(2, &["snapshots", "--read-only"]);
     assert!(here.run("read a.img b.img --inner vg1/files --length 4096").ok().stdout == [3; 4096]);
     here.run("read a.img b.img --inner vg1/snap0").expect(2, &["segments of type snapshot are not read"]);
+    // The store of a snapshot is a volume of its own in the metadata.
+    let store = "snap { status = [\"READ\", \"WRITE\", \"VISIBLE\"]\nsegment_count = 1\n\
+        segment1 { start_extent = 0\nextent_count = 2\ntype = \"striped\"\nstripes = [\"pv0\", 8]\n } }\n";
+    let text = text.replace("origin =", "cow_store = \"snap\"\norigin =");
+    let text = text.replace("logical_volumes {", &format!("logical_volumes {{ {store}"));
+    here.run_with("write a.img b.img", &physical_volume_of('a', 30 * MIB, &text, &[3; 4096])).ok();
+    for command in ["read", "serve"] {
+        here.run(&format!("{command} a.img b.img --inner vg1/snap")).expect(2, &["type snapshot are not read"]);
+    }
+}
+
+/// The metadata of a group whose volume `files` is 4 extents from extent `at` of the second physical volume on.
+fn remade(sequence: u64, at: u64) -> String {
+    let text = group_text(&[('b', 4)]).replace("seqno = 1", &format!("seqno = {sequence}"));
+    let first = format!("physical_volumes {{ pv1 {{ id = \"{}\"\npe_start = 2048\npe_count = 8 }}\n", "a".repeat(32));
+    text.replace("[\"pv0\", 0]", &format!("[\"pv0\", {at}]")).replace("physical_volumes {", &first)
+}
+
+#[test]
+fn the_newest_metadata_of_a_group_count_on_whichever_of_its_arrays_they_are() {
+    let here = Workplace::new();
+    for (name, members) in [("one", "a.img b.img"), ("two", "c.img d.img")] {
+        here.run(&format!("create --level 1 --size 20M --name {name} {members}")).ok();
+    }
+    here.run_with("write a.img b.img", &physical_volume_of('a', 10 * MIB, &remade(6, 8), &[])).ok();
+    // The volume was removed and made anew after the second physical volume got its last metadata.
+    let (old, new) = (content(4 * MIB, 3), content(4 * MIB, 4));
+    let data = [&old[..], &[0; 4 << 20], &new].concat();
+    let whole = physical_volume_of('b', 14 * MIB, &remade(3, 0), &data);
+    let (mut ignored, mut without) = (whole.clone(), whole.clone());
+    ignored[4096 + 60] = 1;
+    without[584 + 32..][..16].fill(0);
+    for (image, alone) in [(&whole, None), (&ignored, Some(())), (&without, Some(()))] {
+        here.run_with("write c.img d.img", image).ok();
+        for members in ["a.img c.img", "c.img a.img", "a.img b.img c.img d.img"] {
+            assert!(here.run(&format!("read {members} --inner vg1/files")).ok().stdout == new, "{members}");
+        }
+        if alone.is_some() {
+            here.run("read c.img d.img --inner vg1/files").expect(2, &["whose metadata are on others"]);
+        }
+    }
+    here.run_with("write c.img d.img", &whole).ok();
+    let server = Server::of(&here, "serve a.img b.img c.img d.img --inner vg1/files --nbd unix:nbd.socket");
+    assert!(server.greeting.contains("serving array \"two\""), "{}", server.greeting);
+    // The array that was only looked at is free.
+    here.run_with("write a.img b.img --offset 12M", &[9; 4096]).ok();
+    assert!(served(&here, 4 * MIB) == new);
+    let mut writer = client(&here);
+    writer.request(1, MIB, 4096, &[0x5a; 4096]);
+    assert_eq!(writer.reply(), MIB);
+    drop(writer);
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+    let stored = here.run("read c.img d.img --length 14M").ok().stdout.clone();
+    let mut expected = whole;
+    expected[10 * MIB as usize..][..4096].fill(0x5a);
+    assert!(stored == expected, "only the volume's newest place was written");
+}
+
+#[test]
+fn a_name_that_two_things_inside_have_is_refused() {
+    let here = Workplace::new();
+    for (members, letter, byte) in [("a.img b.img", 'a', 1), ("c.img d.img", 'c', 2)] {
+        here.run(&format!("create --level 1 --size 20M {members}")).ok();
+        let image = physical_volume_of(letter, 14 * MIB, &group_text(&[(letter, 8)]), &[byte; 1 << 20]);
+        here.run_with(&format!("write {members}"), &image).ok();
+    }
+    for members in ["a.img c.img", "c.img b.img"] {
+        let run = here.run(&format!("read {members} --inner vg1/files"));
+        assert!(run.expect(2, &["several volume groups have this name"]).stdout.is_empty());
+    }
+    assert!(here.run("read c.img --inner vg1/files --length 4096").ok().stdout == [2; 4096]);
+    // An array inside has the number of the partition beside it for a name.
+    here.run("create --level 1 --size 24M e.img f.img").ok();
+    disk(&here, "in.img", 24 * MIB, "label: gpt\nstart=1MiB, size=10MiB, type=R\nstart=11MiB, size=10MiB, type=R\n");
+    here.run("create --level 1 --name host:2 in.img:1 in.img:2").ok();
+    here.run_with("write in.img:1 in.img:2", &[7; 4096]).ok();
+    let image = std::fs::read(here.path().join("in.img")).expect("of our own");
+    here.run_with("write e.img f.img", &image[..22 << 20]).ok();
+    std::fs::remove_file(here.path().join("in.img")).expect("of our own");
+    here.run("read e.img f.img --inner 2").expect(2, &["an array inside has this name, and so has something else"]);
+    assert!(here.run("read e.img f.img --inner host:2 --length 4096").ok().stdout == [7; 4096]);
+    assert_eq!(here.run("read e.img f.img --inner 1").ok().stdout.len() as u64, 10 * MIB);
+}
+
+#[test]
+fn a_partition_that_reaches_past_the_array_is_refused() {
+    let here = Workplace::new();
+    disk(&here, "table.img", 30 * MIB, "label: dos\nstart=2048, size=4096\nstart=6144, size=50000\n");
+    let table = std::fs::read(here.path().join("table.img")).expect("of our own");
+    here.run("create --level 1 --size 12M a.img b.img").ok();
+    here.run_with("write a.img b.img", &table[..1 << 20]).ok();
+    assert_eq!(here.run("read a.img b.img --inner 1").ok().stdout.len() as u64, 2 * MIB);
+    for command in ["read", "serve"] {
+        let run = here.run(&format!("{command} a.img b.img --inner 2"));
+        assert!(run.expect(2, &["25600000 bytes", "reach past the array's"]).stdout.is_empty());
+    }
+}
+
+#[test]
+fn lengths_that_no_image_holds_are_refused() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 12M a.img b.img").ok();
+    let hidden = |name: &str, extent: u64| {
+        format!(
+            "{name} {{ status = [\"READ\", \"WRITE\"]\nsegment_count = 1\nsegment1 {{ start_extent = 0\n\
+             extent_count = 1\ntype = \"striped\"\nstripes = [\"pv0\", {extent}] }} }}\n"
+        )
+    };
+    let parts = ["m0", "i0", "m1", "i1"].iter().zip(0..).map(|(name, extent)| hidden(name, extent));
+    let raid = format!(
+        "raid {{ status = [\"READ\", \"VISIBLE\"]\nsegment_count = 1\nsegment1 {{ start_extent = 0\n\
+         extent_count = {}\ntype = \"raid5_ls\"\nraids = [\"m0\", \"i0\", \"m1\", \"i1\"] }} }}\n{}",
+        u64::MAX / MIB,
+        parts.collect::<String>()
+    );
+    let text = group_text(&[('a', 8)]).replace("logical_volumes {", &format!("logical_volumes {{ {raid}"));
+    let superblock = |slot: u32| {
+        let mut block = vec![0; 2 * MIB as usize];
+        for (at, number) in [(0, 0x6452_6d44), (8, 2), (12, slot), (16, 5), (48, 5), (52, 2), (56, u32::MAX)] {
+            block[at..at + 4].copy_from_slice(&u32::to_le_bytes(number));
+        }
+        block[32..48].fill(0xff);
+        block
+    };
+    let data = [superblock(0), superblock(1)].concat();
+    here.run_with("write a.img b.img", &physical_volume_of('a', 10 * MIB, &text, &data)).ok();
+    here.run("read a.img b.img --inner vg1/raid").expect(2, &["more than any image holds"]);
+    here.run("detect a.img b.img").expect(0, &[]);
 }
 
 /// A RAID-0 over the arrays' contents, as files of their size; the outer arrays get them.

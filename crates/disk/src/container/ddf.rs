@@ -3,7 +3,7 @@
 //! The anchor in the last sector names a primary and a secondary header, each with sections: physical disks, virtual
 //! disks, configurations and this disk's own identity. All numbers are big-endian. Checksums are checked.
 
-use super::{Container, DiskId, Kind, Place, SLOTS_MAX, VOLUMES_MAX, Volume};
+use super::{Container, DiskId, Kind, ListedDisk, Place, SLOTS_MAX, VOLUMES_MAX, Volume};
 use crate::bytes::{array, crc32, text};
 use crate::source::{Source, read_up_to};
 use format::geometry::Level;
@@ -72,12 +72,13 @@ pub(super) async fn read<S: Source + ?Sized>(disk: &S) -> Result<Option<Containe
     let volumes = configurations
         .chunks_exact(record)
         .filter(|record| is_valid(record, CONFIGURATION))
-        .filter_map(|record| volume(record, elements, &physical, &virtual_disks))
+        .filter_map(|record| volume(record, elements, &virtual_disks))
         .take(VOLUMES_MAX)
         .collect();
     let id = header.bytes[8..32].iter().map(|byte| format!("{byte:02x}")).collect();
     let sequence = be32(&header.bytes, 40).into();
-    Ok(Some(Container { kind: Kind::Ddf, id, disk: own, sequence, volumes }))
+    let disks = entries(&physical).map(listed).collect();
+    Ok(Some(Container { kind: Kind::Ddf, id, disk: own, sequence, disks, volumes }))
 }
 
 /// The header that counts: the later one that is closed.
@@ -121,18 +122,18 @@ fn entries(table: &[u8]) -> impl Iterator<Item = &[u8]> {
     table.chunks_exact(ENTRY_BYTES).skip(1)
 }
 
-/// Whether the disk with this number is in use and current.
-fn is_current(number: u32, physical: &[u8]) -> bool {
+/// An entry of the list of disks.
+fn listed(entry: &[u8]) -> ListedDisk {
     const ONLINE: u16 = 1;
     const FAILED: u16 = 2;
     const REBUILDING: u16 = 4;
     const MISSING: u16 = 64;
-    let entry = entries(physical).find(|entry| be32(entry, 24) == number);
-    entry.is_some_and(|entry| be16(entry, 30) & (ONLINE | FAILED | REBUILDING | MISSING) == ONLINE)
+    let is_current = be16(entry, 30) & (ONLINE | FAILED | REBUILDING | MISSING) == ONLINE;
+    ListedDisk { id: DiskId::Number(be32(entry, 24)), is_current }
 }
 
 /// The volume that a configuration record describes, as far as this disk knows it.
-fn volume(record: &[u8], elements: usize, physical: &[u8], virtual_disks: &[u8]) -> Option<Volume> {
+fn volume(record: &[u8], elements: usize, virtual_disks: &[u8]) -> Option<Volume> {
     let guid = record.get(8..32)?;
     let entry = entries(virtual_disks).find(|entry| entry[..24] == *guid)?;
     let primary = usize::from(be16(record, 64));
@@ -148,7 +149,8 @@ fn volume(record: &[u8], elements: usize, physical: &[u8], virtual_disks: &[u8])
         slots[own * primary + index] = at.filter(|_| number != u32::MAX).map(|at| Place {
             disk: DiskId::Number(number),
             at,
-            is_current: is_current(number, physical),
+            // The newest list of disks says more.
+            is_current: true,
         });
     }
     let shape = shape(record[67], record[68], primary, (secondary, record[71]));
@@ -172,6 +174,7 @@ fn volume(record: &[u8], elements: usize, physical: &[u8], virtual_disks: &[u8])
     Some(Volume {
         name: text(entry, 48, 16).unwrap_or_default(),
         id: guid.iter().map(|byte| format!("{byte:02x}")).collect(),
+        part: own,
         sequence: be32(record, 36).into(),
         level,
         layout,

@@ -4,7 +4,7 @@
 //! it is. All numbers are little-endian; on drives with sectors of 4096 bytes, positions count in these. The checksum
 //! is checked.
 
-use super::{Container, DiskId, Kind, Place, VOLUMES_MAX, Volume};
+use super::{Container, DiskId, Kind, ListedDisk, Place, VOLUMES_MAX, Volume};
 use crate::bytes::{le16, le32, le64, text};
 use crate::source::{Source, read_up_to};
 use format::geometry::Level;
@@ -77,7 +77,8 @@ fn decode(block: &[u8], unit: u64) -> Result<Container, String> {
         volumes.push(volume);
     }
     let id = format!("{:08x}", le32(block, if le32(block, 0x40) != 0 { 0x40 } else { 0x28 }));
-    Ok(Container { kind: Kind::Imsm, id, disk: None, sequence: le32(block, 0x2c).into(), volumes })
+    let disks = disks.into_iter().map(listed).collect();
+    Ok(Container { kind: Kind::Imsm, id, disk: None, sequence: le32(block, 0x2c).into(), disks, volumes })
 }
 
 /// The refusal for a bad-block log with entries. It is the last part of the block.
@@ -128,6 +129,13 @@ impl<'a> Map<'a> {
     }
 }
 
+/// An entry of the list of disks.
+fn listed(disk: &[u8]) -> ListedDisk {
+    const FAILED: u32 = 4;
+    let serial = text(disk, 0, 16).unwrap_or_default().trim().to_owned();
+    ListedDisk { id: DiskId::Serial(serial), is_current: le32(disk, 24) & FAILED == 0 }
+}
+
 fn decode_volume(
     volume: &[u8],
     map: &Map<'_>,
@@ -135,7 +143,6 @@ fn decode_volume(
     disks: &[&[u8]],
     unit: u64,
 ) -> Result<Volume, String> {
-    const FAILED: u32 = 4;
     let sectors = |count: u64| count.checked_mul(unit * 512).ok_or("its IMSM metadata have a volume beyond any disk");
     let bytes = sectors(le64(volume, 16))?;
     let chunk = sectors(le16(map.0, 12).into())?;
@@ -151,15 +158,15 @@ fn decode_volume(
         let (index, _) = map.slot(slot);
         let is_rebuilt = before.unwrap_or(map).slot(slot.min(before.unwrap_or(map).slots() - 1)).1;
         let disk = disks.get(index)?;
-        let is_current = !is_rebuilt && le32(disk, 24) & FAILED == 0;
-        let serial = text(disk, 0, 16).unwrap_or_default().trim().to_owned();
-        Some(Place { disk: DiskId::Serial(serial), at: sectors(map.wide(0, 20)).ok()?, is_current })
+        let ListedDisk { id, is_current } = listed(disk);
+        Some(Place { disk: id, at: sectors(map.wide(0, 20)).ok()?, is_current: is_current && !is_rebuilt })
     });
     const UNINITIALIZED: u8 = 1;
     let is_initializing = before.is_some() && matches!(volume[89], 0 | 5);
     Ok(Volume {
         name: text(volume, 0, 16).unwrap_or_default(),
         id: le16(volume, 40).to_string(),
+        part: 0,
         sequence: 0,
         level: level.unwrap_or(Level::Linear),
         layout: if level == Some(Level::Raid10) { 0x102 } else { 0 },

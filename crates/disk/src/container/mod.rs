@@ -64,8 +64,19 @@ pub struct Container {
     pub disk: Option<DiskId>,
     /// The number of the metadata's last change.
     pub sequence: u64,
+    /// The disks that the metadata list.
+    pub disks: Vec<ListedDisk>,
     /// The volumes, in the metadata's order. DDF lists only those of this disk.
     pub volumes: Vec<Volume>,
+}
+
+/// A disk in the list of a container's metadata.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedDisk {
+    /// The disk.
+    pub id: DiskId,
+    /// It is in use, has not failed, and is not being rebuilt.
+    pub is_current: bool,
 }
 
 /// A volume: an array in a container.
@@ -75,7 +86,9 @@ pub struct Volume {
     pub name: String,
     /// What makes it different from others of the container.
     pub id: String,
-    /// The number of its own last change, for copies of different age.
+    /// The part that this copy describes: DDF has a record for each part of a volume, on the disks of the part.
+    pub part: usize,
+    /// The number of the part's own last change, for copies of different age. Those of two parts do not compare.
     pub sequence: u64,
     /// The level.
     pub level: Level,
@@ -126,35 +139,48 @@ pub async fn read<S: Source + ?Sized>(disk: &S) -> Result<Option<Container>, Str
 /// The volumes of one container, from what its disks say: by the newest metadata of each.
 pub fn volumes(disks: &[&Container]) -> Vec<Volume> {
     let newest = disks.iter().map(|disk| disk.sequence).max();
-    let mut volumes: Vec<Volume> = Vec::new();
+    let is_newest = |disk: &&&Container| Some(disk.sequence) == newest;
+    let mut copies: Vec<Vec<&Volume>> = Vec::new();
     // The newest first: what an older copy says counts only where no newer one says anything.
     let mut sorted: Vec<&&Container> = disks.iter().collect();
     sorted.sort_by_key(|disk| std::cmp::Reverse(disk.sequence));
     for disk in sorted {
         // IMSM's metadata are whole on each disk, so a volume that the newest do not know is deleted.
-        if disk.kind == Kind::Imsm && Some(disk.sequence) != newest {
+        if disk.kind == Kind::Imsm && !is_newest(&disk) {
             continue;
         }
         for volume in &disk.volumes {
-            match volumes.iter_mut().find(|known| known.id == volume.id) {
-                Some(known) => known.complete(volume),
-                None => volumes.push(volume.clone()),
+            match copies.iter_mut().find(|known| known[0].id == volume.id) {
+                Some(known) => known.push(volume),
+                None => copies.push(vec![volume]),
             }
         }
+    }
+    let mut volumes: Vec<Volume> = copies.iter().map(|copies| together(copies)).collect();
+    // A disk that left the container has an older list, in which it may still be current.
+    let is_current = |place: &Place| {
+        let entry = |disk: &&Container| disk.disks.iter().find(|listed| listed.id == place.disk).cloned();
+        disks.iter().filter(is_newest).all(|disk| entry(disk).is_some_and(|listed| listed.is_current))
+    };
+    for place in volumes.iter_mut().flat_map(|volume| &mut volume.slots).flatten() {
+        place.is_current = place.is_current && is_current(place);
     }
     volumes
 }
 
+/// One volume from its copies, of which there is one at least. Of each part the newest count.
+fn together(copies: &[&Volume]) -> Volume {
+    let is_newest =
+        |copy: &&&Volume| copies.iter().all(|other| other.part != copy.part || other.sequence <= copy.sequence);
+    let mut newest = copies.iter().filter(is_newest);
+    let mut volume = Volume::clone(newest.next().unwrap_or(&copies[0]));
+    newest.for_each(|copy| volume.complete(copy));
+    volume
+}
+
 impl Volume {
-    /// Adds the slots that `other`, the same volume by another disk, knows. Of two different claims the newer counts.
+    /// Adds the slots that `other`, the same volume by another disk, knows.
     fn complete(&mut self, other: &Self) {
-        if other.sequence > self.sequence {
-            let older = std::mem::replace(self, other.clone());
-            return self.complete(&older);
-        }
-        if other.sequence < self.sequence {
-            return;
-        }
         let shape = |volume: &Self| {
             let Self { level, layout, chunk_bytes, component_bytes, bytes, slots, .. } = volume;
             (*level, *layout, *chunk_bytes, *component_bytes, *bytes, slots.len())

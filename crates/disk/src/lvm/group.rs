@@ -118,17 +118,24 @@ impl Group {
         let none = Section::default();
         let physical: Option<Vec<_>> = sections(group, "physical_volumes", &none).map(physical_volume).collect();
         let physical = physical.ok_or("its metadata have a physical volume without id or pe_start")?;
-        let origins: Vec<&str> = sections(group, "logical_volumes", &none).flat_map(origins).collect();
+        let named = |keys: &'static [&str]| -> Vec<&str> {
+            sections(group, "logical_volumes", &none).flat_map(|(_, volume)| named_by(volume, keys)).collect()
+        };
+        let (origins, stores) = (named(&["origin", "external_origin"]), named(&["cow_store", "merging_store"]));
+        let merged: Vec<&str> = sections(group, "logical_volumes", &none).flat_map(merged).collect();
         let (mut logical, mut hidden) = (Vec::new(), Vec::new());
         for (name, volume) in sections(group, "logical_volumes", &none) {
+            let decoded = segments(volume, extent, &physical);
+            let (bytes, content) = decoded.unwrap_or_else(|| (0, Content::Other("unknown".to_owned())));
+            // A store holds only what differs from the origin, in an order of its own.
+            let content = match (stores.contains(&name), merged.contains(&name)) {
+                (true, _) => Content::Other("snapshot".to_owned()),
+                (_, true) => Content::Other("snapshot-merge".to_owned()),
+                _ => content,
+            };
             let is_writable = has_flag(volume, "WRITE") && !origins.contains(&name);
-            let decoded = logical_volume(name, volume, extent, &physical, is_writable);
-            match has_flag(volume, "VISIBLE") {
-                false => hidden.extend(decoded),
-                true => {
-                    logical.push(decoded.ok_or("its metadata have a logical volume with segments that make no sense")?)
-                }
-            }
+            let volumes = if has_flag(volume, "VISIBLE") { &mut logical } else { &mut hidden };
+            volumes.push(LogicalVolume { name: name.to_owned(), bytes, content, is_writable });
         }
         Ok(Self { name: name.to_owned(), sequence: group.number("seqno").unwrap_or(0), physical, logical, hidden })
     }
@@ -158,19 +165,20 @@ fn has_flag(volume: &Section, name: &str) -> bool {
     status.iter().any(|flag| matches!(flag, Value::Text(flag) if flag == name))
 }
 
-/// The volumes that this one is a snapshot of.
-fn origins<'a>((_, volume): (&'a str, &'a Section)) -> impl Iterator<Item = &'a str> {
-    let of = |segment: &'a Section| ["origin", "external_origin"].into_iter().filter_map(|key| segment.text(key));
+/// The volumes that the segments of this one name by one of `keys`.
+fn named_by<'a>(volume: &'a Section, keys: &'static [&str]) -> impl Iterator<Item = &'a str> {
+    let of = |segment: &'a Section| keys.iter().filter_map(|key| segment.text(key));
     volume.sections().flat_map(move |(_, segment)| of(segment))
 }
 
-fn logical_volume(
-    name: &str,
-    volume: &Section,
-    extent: u64,
-    physical: &[PhysicalPlace],
-    is_writable: bool,
-) -> Option<LogicalVolume> {
+/// The origins that a snapshot is being merged into: a part of their data is still in its store.
+fn merged<'a>((_, volume): (&'a str, &'a Section)) -> impl Iterator<Item = &'a str> {
+    let merging = volume.sections().filter(|(_, segment)| segment.text("merging_store").is_some());
+    merging.filter_map(|(_, segment)| segment.text("origin"))
+}
+
+/// The length of a volume, and what it is made of. `None`: its segments make no sense.
+fn segments(volume: &Section, extent: u64, physical: &[PhysicalPlace]) -> Option<(u64, Content)> {
     let mut bytes = 0_u64;
     let mut content = Content::Striped(Vec::new());
     let count = usize::try_from(volume.number("segment_count")?).ok()?.min(COUNT_MAX);
@@ -184,13 +192,17 @@ fn logical_volume(
         bytes = bytes.checked_add(length)?;
         let kind = section.text("type")?;
         match &mut content {
-            Content::Striped(list) if kind == "striped" => list.push(striped(section, at, length, extent, physical)?),
+            Content::Striped(list) if kind == "striped" => match striped(section, at, length, extent, physical) {
+                Some(segment) => list.push(segment),
+                // As while pvmove runs: the segment lies on the volume that is being moved.
+                None => content = Content::Other("striped over no physical volume".to_owned()),
+            },
             Content::Striped(_) if count == 1 => content = special(kind, section),
             Content::Striped(_) => content = Content::Other(kind.to_owned()),
             _ => {}
         }
     }
-    Some(LogicalVolume { name: name.to_owned(), bytes, content, is_writable })
+    Some((bytes, content))
 }
 
 /// The only segment of a volume, if it is of a type other than striped.

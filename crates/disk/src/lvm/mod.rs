@@ -70,14 +70,15 @@ pub async fn read<S: Source + ?Sized>(disk: &S) -> Option<PhysicalVolume> {
     let id: [u8; 32] = array(header, 0);
     let id = String::from_utf8_lossy(&id).into_owned();
     let areas = metadata_areas(header);
-    let mut group = Err(NoGroup::Elsewhere);
+    let mut group: Result<Group, NoGroup> = Err(NoGroup::Elsewhere);
     for (at, bytes) in areas {
-        match text_of(disk, at, bytes).await.and_then(|text| Group::decode(&text)) {
-            Ok(found) => {
-                group = Ok(found);
-                break;
-            }
-            Err(reason) => group = Err(NoGroup::Damaged(reason)),
+        let text = text_of(disk, at, bytes).await.transpose();
+        match (text.map(|text| text.and_then(|text| Group::decode(&text))), &group) {
+            (None, _) => {}
+            (Some(Ok(found)), Ok(known)) if found.sequence <= known.sequence => {}
+            (Some(Ok(found)), _) => group = Ok(found),
+            (Some(Err(_)), Ok(_)) => {}
+            (Some(Err(reason)), Err(_)) => group = Err(NoGroup::Damaged(reason)),
         }
     }
     Some(PhysicalVolume { id, group })
@@ -102,11 +103,15 @@ fn metadata_areas(header: &[u8]) -> Vec<(u64, u64)> {
     areas
 }
 
-/// The newest text in a metadata area.
-async fn text_of<S: Source + ?Sized>(disk: &S, at: u64, bytes: u64) -> Result<String, String> {
+/// The newest text in a metadata area. `None`: LVM ignores the area, and leaves old text in it.
+async fn text_of<S: Source + ?Sized>(disk: &S, at: u64, bytes: u64) -> Result<Option<String>, String> {
+    const IGNORED: u32 = 1;
     let header = read_up_to(disk, at, RING_AT as usize).await?;
     if !header.get(4..).is_some_and(|rest| rest.starts_with(AREA_MAGIC)) {
         return Err("its metadata area has no signature".to_owned());
+    }
+    if le32(&header, 60) & IGNORED != 0 {
+        return Ok(None);
     }
     let (start, length, sum) = (le64(&header, 40), le64(&header, 48), le32(&header, 56));
     let is_possible = length > 0 && length <= TEXT_BYTES_MAX && start >= RING_AT && start < bytes;
@@ -124,5 +129,5 @@ async fn text_of<S: Source + ?Sized>(disk: &S, at: u64, bytes: u64) -> Result<St
     if crc32(CHECKSUM_START, &text) != sum {
         return Err("its metadata have a wrong checksum".to_owned());
     }
-    Ok(String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned())
+    Ok(Some(String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned()))
 }

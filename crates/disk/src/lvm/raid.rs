@@ -124,7 +124,7 @@ pub fn together(images: &[Option<ImageState>]) -> Result<RaidState, String> {
         let Some(state) = state else { return false };
         let is_failed = slot < 64 && freshest.failed >> slot & 1 != 0;
         // As with md's members: one event behind is what a power cut leaves.
-        let is_stale = state.events + 1 < freshest.events;
+        let is_stale = state.events.saturating_add(1) < freshest.events;
         state.slot as usize == slot && !state.is_rebuilt && !is_failed && !is_stale
     };
     let shape = |state: &ImageState| (state.level, state.layout, state.chunk_bytes);

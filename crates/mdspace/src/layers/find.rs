@@ -76,34 +76,40 @@ impl Layers {
     /// Why there is no such thing, and what there is.
     pub(crate) async fn find(&self, machine: &Machine, name: &str, force: bool) -> Result<Bytes, String> {
         let groups = groups(&self.physical);
-        for group in &groups {
-            if let Some(volume) = group.group.logical.iter().find(|volume| group.full_name(volume) == name) {
-                let bytes = group.open(machine, volume, force).await?;
-                return match (bytes.is_incomplete(), bytes.is_cut_off()) {
-                    (true, _) => Err(MISSING.to_owned()),
-                    (_, true) => Err("it reaches past the array's end: LVM's metadata are of another array".to_owned()),
-                    _ => Ok(bytes),
-                };
-            }
-        }
+        let volumes = groups.iter().flat_map(|group| group.group.logical.iter().map(move |volume| (group, volume)));
+        let volumes: Vec<_> = volumes.filter(|(group, volume)| group.full_name(volume) == name).collect();
         let is_called = |array: &&Nested| {
             let short = array.name.split_once(':').map_or(&*array.name, |(_, short)| short);
             name == array.uuid || !name.is_empty() && (name == array.name || name == short)
         };
-        match &self.nested.iter().filter(is_called).collect::<Vec<_>>()[..] {
-            [] => {}
-            [one] => return one.bytes.clone(),
-            _ => return Err("several arrays inside have this name: give a UUID".to_owned()),
-        }
+        let nested: Vec<_> = self.nested.iter().filter(is_called).collect();
         let partitions = self.tables.iter().filter_map(|(bytes, table)| {
             let is_it = |partition: &&Partition| partition.number.to_string() == name;
-            let Partition { at, bytes: length, .. } = table.partitions.iter().find(is_it)?;
-            Some(bytes.part(*at, *length))
+            Some((bytes, table.partitions.iter().find(is_it)?))
         });
-        match &partitions.collect::<Vec<_>>()[..] {
-            [] => Err(self.what_there_is()),
-            [one] => Ok(one.clone()),
-            _ => Err("several arrays have such a partition: choose one by --name or --uuid".to_owned()),
+        let partitions: Vec<_> = partitions.collect();
+        match (&volumes[..], &nested[..], &partitions[..]) {
+            ([], [], []) => Err(self.what_there_is()),
+            ([(group, volume)], [], []) => {
+                let bytes = group.open(machine, volume, force).await?;
+                match (bytes.is_incomplete(), bytes.is_cut_off()) {
+                    (true, _) => Err(MISSING.to_owned()),
+                    (_, true) => Err("it reaches past the array's end: LVM's metadata are of another array".to_owned()),
+                    _ => Ok(bytes),
+                }
+            }
+            ([], [one], []) => one.bytes.clone(),
+            ([], [], [(bytes, partition)]) => whole(bytes, partition),
+            (_, [], []) => {
+                Err("several volume groups have this name: choose one by --name, --uuid, or its members".to_owned())
+            }
+            ([], _, []) => Err("several arrays inside have this name: give a UUID".to_owned()),
+            ([], [], _) => Err("several arrays have such a partition: choose one by --name or --uuid".to_owned()),
+            _ => Err(
+                "an array inside has this name, and so has something else: give the array's UUID, or read the other \
+                      by --offset and --length"
+                    .to_owned(),
+            ),
         }
     }
 
@@ -123,10 +129,25 @@ impl Layers {
         let listed = listed.iter().filter(|(_, names)| !names.is_empty());
         let listed: Vec<String> = listed.map(|(what, names)| format!("the {what} {}", names.join(", "))).collect();
         match (&listed[..], &self.unusable[..]) {
+            ([], []) if !self.physical.is_empty() => {
+                "the array is a physical volume of LVM whose metadata are on others: name these too".to_owned()
+            }
             ([], []) => "the array holds neither partitions nor volumes of LVM".to_owned(),
             ([], unusable) => unusable.join("; "),
             (listed, _) => format!("the array has {}", listed.join("; ")),
         }
+    }
+}
+
+/// The bytes of a partition of `bytes`.
+fn whole(bytes: &Bytes, Partition { at, bytes: length, .. }: &Partition) -> Result<Bytes, String> {
+    match at.checked_add(*length).filter(|end| *end <= bytes.bytes()) {
+        Some(_) => Ok(bytes.part(*at, *length)),
+        None => Err(format!(
+            "the partition's {length} bytes from byte {at} on reach past the array's {} bytes: the table is of a larger \
+             array; read what there is by --offset and --length",
+            bytes.bytes()
+        )),
     }
 }
 

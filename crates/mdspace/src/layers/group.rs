@@ -4,6 +4,7 @@ use crate::layers::{Bytes, raid};
 use crate::machine::Machine;
 use disk::lvm::{self, Content, Group, LogicalVolume, thin};
 use futures_util::future::LocalBoxFuture;
+use std::cmp::Reverse;
 
 /// The deepest nesting of volumes: a thin volume on a pool whose data is a RAID of images has four.
 const DEPTH_MAX: usize = 6;
@@ -43,17 +44,17 @@ impl Physical {
 
 /// The groups of physical volumes. Of several versions of a group's metadata the newest counts.
 pub(crate) fn groups(physical: &[Physical]) -> Vec<FoundGroup<'_>> {
-    let mut newest: Vec<&Group> = Vec::new();
-    for group in physical.iter().filter_map(|physical| physical.group.as_ref()) {
-        match newest.iter_mut().find(|other| other.name == group.name && has_common(other, group)) {
-            Some(other) if other.sequence < group.sequence => *other = group,
-            Some(_) => {}
-            None => newest.push(group),
-        }
-    }
+    let all: Vec<&Group> = physical.iter().filter_map(|physical| physical.group.as_ref()).collect();
+    let rank = |index: usize| (all[index].sequence, Reverse(index));
+    let is_newest = |index: usize| {
+        let group = all[index];
+        let mut newer = (0..all.len()).filter(|other| rank(*other) > rank(index)).map(|other| all[other]);
+        !newer.any(|other| other.name == group.name && has_common(other, group))
+    };
+    let newest = (0..all.len()).filter(|index| is_newest(*index)).map(|index| all[index]);
     let of = |id: &str| physical.iter().filter(|physical| physical.id == id).collect();
     let places = |group: &Group| group.physical.iter().map(|place| of(&place.id)).collect();
-    newest.into_iter().map(|group| FoundGroup { group, places: places(group) }).collect()
+    newest.map(|group| FoundGroup { group, places: places(group) }).collect()
 }
 
 /// Whether two groups of one name are the same: they share a physical volume.
@@ -97,7 +98,13 @@ impl FoundGroup<'_> {
                 Content::Other(kind) => Err(format!("segments of type {kind} are not read")),
                 Content::Pool { .. } => Err("it is a thin pool: name a volume in it".to_owned()),
                 // A mirror without superblocks is resynced from its first image.
-                Content::Mirror(images) => Ok(part(&images[0]).await?.part(0, volume.bytes)),
+                Content::Mirror(images) => {
+                    let image = part(&images[0]).await?;
+                    match image.bytes() < volume.bytes {
+                        true => Err(format!("its image {} has only {} bytes", images[0], image.bytes())),
+                        false => Ok(image.part(0, volume.bytes)),
+                    }
+                }
                 Content::Thin { pool, device } => {
                     let pool = self.group.volume(pool).map(|pool| &pool.content);
                     let Some(Content::Pool { metadata, data, block_bytes, transaction }) = pool else {
@@ -133,7 +140,10 @@ impl FoundGroup<'_> {
         if let Some([one, other, ..]) = volume.used().map(|index| &self.places[index][..]).find(|same| same.len() > 1) {
             return Err(format!("{} and {} are the same physical volume: leave one out", one.owner, other.owner));
         }
-        let sources = self.places.iter().map(|place| place.first().map(|physical| physical.bytes.clone())).collect();
-        Ok(Bytes::logical(volume.clone(), sources))
+        let used: Vec<usize> = volume.used().collect();
+        let source = |(index, place): (usize, &Vec<&Physical>)| {
+            place.first().filter(|_| used.contains(&index)).map(|physical| physical.bytes.clone())
+        };
+        Ok(Bytes::logical(volume.clone(), self.places.iter().enumerate().map(source).collect()))
     }
 }

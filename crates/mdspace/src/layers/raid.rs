@@ -93,7 +93,10 @@ fn component(state: &RaidState, bytes: u64, images: usize) -> Result<u64, String
     };
     match parts {
         0 => Err("it has too few images".to_owned()),
-        parts => Ok(bytes.div_ceil(parts).next_multiple_of(state.chunk_bytes.max(512))),
+        parts => {
+            let component = bytes.div_ceil(parts).checked_next_multiple_of(state.chunk_bytes.max(512));
+            component.ok_or_else(|| format!("its {bytes} bytes are more than any image holds"))
+        }
     }
 }
 

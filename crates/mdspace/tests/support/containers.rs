@@ -22,6 +22,10 @@ pub(crate) struct Imsm {
     /// The slot that is being rebuilt.
     pub(crate) rebuilt: Option<usize>,
     pub(crate) bad_blocks: u32,
+    /// How many of the disks are in slots, if not all.
+    pub(crate) slots: Option<usize>,
+    /// The slot whose disk has failed.
+    pub(crate) failed: Option<usize>,
 }
 
 impl Imsm {
@@ -36,11 +40,13 @@ impl Imsm {
             migration: None,
             rebuilt: None,
             bad_blocks: 0,
+            slots: None,
+            failed: None,
         }
     }
 
     fn map(&self) -> Vec<u8> {
-        let slots = self.serials.len();
+        let slots = self.slots.unwrap_or(self.serials.len());
         let mut map = vec![0; 48 + 4 * slots];
         map[4..8].copy_from_slice(&((COMPONENT_BYTES / 512) as u32).to_le_bytes());
         map[8..12].copy_from_slice(&((COMPONENT_BYTES / CHUNK_BYTES) as u32 / self.copies()).to_le_bytes());
@@ -71,10 +77,10 @@ impl Imsm {
         block[0x28..0x2c].copy_from_slice(&self.family.to_le_bytes());
         block[0x2c..0x30].copy_from_slice(&self.generation.to_le_bytes());
         (block[0x38], block[0x39]) = (self.serials.len() as u8, 1);
-        for serial in &self.serials {
+        for (slot, serial) in self.serials.iter().enumerate() {
             let mut disk = vec![0; 48];
             disk[..serial.len()].copy_from_slice(serial.as_bytes());
-            disk[24] = 2;
+            disk[24] = if self.failed == Some(slot) { 2 | 4 } else { 2 };
             block.extend(disk);
         }
         let mut volume = vec![0; 112];
@@ -113,18 +119,21 @@ impl Imsm {
     }
 }
 
-/// What DDF says of its one volume: a RAID-5 of three disks, or another level.
+/// What DDF says of its one volume: a RAID-5 of three disks, or another level; also in parts, which are striped.
 pub(crate) struct Ddf {
     pub(crate) level: (u8, u8),
     /// The states of the disks, by slot.
     pub(crate) disks: Vec<u16>,
     pub(crate) state: u8,
     pub(crate) sequence: u32,
+    pub(crate) parts: usize,
+    /// The number of the last change of each part.
+    pub(crate) changes: Vec<u32>,
 }
 
 impl Ddf {
     pub(crate) fn new(level: (u8, u8), disks: usize) -> Self {
-        Self { level, disks: vec![1; disks], state: 0, sequence: 1 }
+        Self { level, disks: vec![1; disks], state: 0, sequence: 1, parts: 1, changes: vec![1; disks] }
     }
 
     /// The disk of a slot, with this data.
@@ -164,30 +173,32 @@ impl Ddf {
             header(1),
             signed(physical, 0x2222_2222),
             signed(virtual_disks, 0xdddd_dddd),
-            [signed(self.configuration(), 0xeeee_eeee), vec![0xff; 1024]].concat(),
+            [signed(self.configuration(slot * self.parts / self.disks.len()), 0xeeee_eeee), vec![0xff; 1024]].concat(),
             signed(own, 0x3333_3333),
         ];
         file.write_all_at(&sections.concat(), primary * 512).expect("of our own");
         file.write_all_at(&header(0), (sectors - 1) * 512).expect("of our own");
     }
 
-    fn configuration(&self) -> Vec<u8> {
-        let count = self.disks.len() as u64;
+    fn configuration(&self, part: usize) -> Vec<u8> {
+        let count = (self.disks.len() / self.parts) as u64;
         let data = match self.level.0 {
             1 => 1,
             5 => count - 1,
             6 => count - 2,
             _ => count,
-        };
+        } * self.parts as u64;
         let mut record = vec![0xff; 1024];
         record[8..32].fill(b'v');
-        record[36..40].copy_from_slice(&1_u32.to_be_bytes());
+        record[36..40].copy_from_slice(&self.changes[part].to_be_bytes());
         record[64..66].copy_from_slice(&(count as u16).to_be_bytes());
-        record[66..72].copy_from_slice(&[7, self.level.0, self.level.1, 1, 0, 0]);
+        let parts = [self.parts as u8, part as u8];
+        record[66..72].copy_from_slice(&[7, self.level.0, self.level.1, parts[0], parts[1], 0]);
         record[72..80].copy_from_slice(&(COMPONENT_BYTES / 512).to_be_bytes());
         record[80..88].copy_from_slice(&(data * COMPONENT_BYTES / 512).to_be_bytes());
-        for index in 0..self.disks.len() {
-            record[512 + 4 * index..][..4].copy_from_slice(&(0x100 + index as u32).to_be_bytes());
+        for index in 0..count as usize {
+            let number = 0x100 + part * count as usize + index;
+            record[512 + 4 * index..][..4].copy_from_slice(&(number as u32).to_be_bytes());
             record[512 + 64 + 8 * index..][..8].copy_from_slice(&0_u64.to_be_bytes());
         }
         record

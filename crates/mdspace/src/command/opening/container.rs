@@ -5,7 +5,7 @@
 //! a partition on it is a member of md.
 //!
 //! IMSM's metadata name drives by serial number, which is not on the disk. It has to occur in the disk's name, as it
-//! does in /dev/disk/by-id. Otherwise only a RAID-1, whose disks are alike, can be put together.
+//! does in /dev/disk/by-id, and as a whole word. Otherwise only a RAID-1, whose disks are alike, can be put together.
 
 use crate::command::opening::arguments::AssembleArguments;
 use crate::command::opening::by_hand;
@@ -23,6 +23,7 @@ use disk::Section;
 use disk::container::{self, Container, DiskId, Kind, Place, Volume};
 use disk::content::superblock;
 use format::geometry::Level;
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
 /// A disk of a container.
@@ -84,15 +85,26 @@ impl FoundContainer {
     pub(crate) fn disk(&self, id: &DiskId) -> Option<&ContainerDisk> {
         let is_it = |disk: &&ContainerDisk| match id {
             DiskId::Number(_) => disk.container.disk.as_ref() == Some(id),
-            DiskId::Serial(serial) => {
-                let name = disk.path.file_name().unwrap_or_default().to_string_lossy();
-                // mdadm takes a device's path for the serial number of a drive without one.
-                let serial = serial.rsplit('/').next().unwrap_or_default();
-                !serial.is_empty() && name.contains(serial)
-            }
+            DiskId::Serial(serial) => self.serial(disk) == Some(serial),
         };
         let mut found = self.disks.iter().filter(is_it);
         found.next().filter(|_| found.next().is_none())
+    }
+
+    /// The serial number in a disk's name: the longest, and the only one of its length.
+    fn serial(&self, disk: &ContainerDisk) -> Option<&str> {
+        let name = disk.path.file_name().unwrap_or_default().to_string_lossy();
+        let listed = self.disks.iter().flat_map(|disk| &disk.container.disks);
+        let serials =
+            listed.filter_map(|listed| if let DiskId::Serial(serial) = &listed.id { Some(&**serial) } else { None });
+        let mut serials: Vec<&str> = serials.filter(|serial| is_in(&name, serial)).collect();
+        serials.sort_by_key(|serial| Reverse(word(serial).len()));
+        serials.dedup();
+        match serials[..] {
+            [one] => Some(one),
+            [one, other, ..] if word(one).len() > word(other).len() => Some(one),
+            _ => None,
+        }
     }
 
     /// The disks of a volume by slot, `None` for one that is missing, has failed, or is being rebuilt.
@@ -105,18 +117,26 @@ impl FoundContainer {
         let identified = |disk: &ContainerDisk| found.iter().flatten().any(|other| other.path == disk.path);
         // A disk that left the container keeps older metadata.
         let newest = self.disks.iter().map(|disk| disk.container.sequence).max();
-        let is_stranger = |disk: &&ContainerDisk| !identified(disk) && Some(disk.container.sequence) == newest;
-        let strangers: Vec<&ContainerDisk> = self.disks.iter().filter(is_stranger).collect();
+        let is_newest = |disk: &&ContainerDisk| Some(disk.container.sequence) == newest;
+        let strangers = self.disks.iter().filter(is_newest).filter(|disk| !identified(disk));
+        let strangers: Vec<&ContainerDisk> = strangers.collect();
+        let paths: Vec<&PathBuf> = found.iter().flatten().map(|disk| &disk.path).collect();
+        if let Some(twice) = paths.iter().enumerate().find(|(index, path)| paths[..*index].contains(path)) {
+            return Err(format!("{} is the disk of two slots", name_of(twice.1)));
+        }
         let is_current = |slot: &Option<Place>| slot.as_ref().is_some_and(|slot| slot.is_current);
         if self.kind == Kind::Ddf || strangers.is_empty() {
             let current = volume.slots.iter().map(is_current);
             return Ok(found.into_iter().zip(current).map(|(disk, is_current)| disk.filter(|_| is_current)).collect());
         }
-        // The disks of a RAID-1 are alike.
-        if volume.level == Level::Raid1 && volume.slots.iter().all(is_current) && self.disks.len() <= volume.slots.len()
-        {
-            let disks = self.disks.iter().map(Some).chain(std::iter::repeat(None));
-            return Ok(disks.take(volume.slots.len()).collect());
+        // The disks of a RAID-1 are alike, if none of them is a spare.
+        let slots = volume.slots.len();
+        let has_spares = self.disks.iter().filter(is_newest).any(|disk| disk.container.disks.len() > slots);
+        let disks: Vec<&ContainerDisk> = found.into_iter().flatten().chain(strangers.iter().copied()).collect();
+        let is_mirror = volume.level == Level::Raid1 && volume.slots.iter().all(is_current);
+        if is_mirror && !has_spares && disks.len() <= slots {
+            let disks = disks.into_iter().map(Some).chain(std::iter::repeat(None));
+            return Ok(disks.take(slots).collect());
         }
         let ids =
             volume.slots.iter().map(|slot| slot.as_ref().map_or("unknown".to_owned(), |slot| slot.disk.to_string()));
@@ -186,6 +206,24 @@ impl FoundContainer {
         }
         Ok(OpenedVolume { array, bytes: bytes.part(0, volume.bytes), notes, missing })
     }
+}
+
+/// The part of a serial number that a name has: mdadm takes a device's path for that of a drive without one.
+fn word(serial: &str) -> &str {
+    serial.rsplit('/').next().unwrap_or_default()
+}
+
+/// Whether a serial number is in a name, and not a part of a longer one there.
+fn is_in(name: &str, serial: &str) -> bool {
+    /// The length of the field: of longer serial numbers it has the end.
+    const FIELD_BYTES: usize = 16;
+    let word = word(serial);
+    let is_apart = |next: Option<char>| next.is_none_or(|letter| !letter.is_alphanumeric());
+    !word.is_empty()
+        && name.match_indices(word).any(|(at, _)| {
+            let starts = word.len() >= FIELD_BYTES || is_apart(name[..at].chars().next_back());
+            starts && is_apart(name[at + word.len()..].chars().next())
+        })
 }
 
 /// A line about a volume.

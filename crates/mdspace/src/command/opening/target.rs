@@ -1,7 +1,8 @@
 //! What `read` and `serve` work on: an array, or with `--inner` something inside of one or more arrays.
 //!
 //! With `--inner` the members may be of several arrays. All are first assembled for a look, without a lock. Only those
-//! that the wanted bytes lie on are then opened for the command's purpose.
+//! that the wanted bytes lie on are then opened for the command's purpose. The others stay for the look: they may have
+//! the newest metadata of a volume group.
 
 use crate::command::opening::arguments::AssembleArguments;
 use crate::command::opening::assembly::{Found, note_disks, unknown_on};
@@ -94,13 +95,21 @@ impl Machine {
                 (arrays.into_iter().map(|(_, found)| found).collect(), plain)
             }
         };
-        let found = if found.len() > 1 { self.needed(arguments, found, &plain, inner).await? } else { found };
+        let (found, others) = match found.len() > 1 {
+            true => self.needed(arguments, found, &plain, inner).await?,
+            false => (found, Vec::new()),
+        };
         let mut arrays = Vec::new();
         for found in &found {
             arrays.push(self.assemble_found(arguments, found, purpose, policy).await?);
         }
-        let volume = self.look_for(inner, &arrays, &plain, consent).await.map_err(|r| refused(inner, r))?;
-        Ok(Target { arrays, volume, inner: Some(inner.to_owned()) })
+        let all = [&arrays[..], &others].concat();
+        let volume = self.look_for(inner, &all, &plain, consent).await.map_err(|r| refused(inner, r))?;
+        let is_open = |array: &Array| arrays.iter().any(|open| open.status().uuid == array.status().uuid);
+        match volume.arrays().iter().all(is_open) {
+            true => Ok(Target { arrays, volume, inner: Some(inner.to_owned()) }),
+            false => Err(refused(inner, "what it lies on changed meanwhile; try again")),
+        }
     }
 
     /// What `inner` names inside of `devices`, each with its owner.
@@ -132,14 +141,14 @@ impl Machine {
         Layers::of(self, devices, consent).await.find(self, inner, consent.force).await
     }
 
-    /// The arrays among several that `inner` lies on.
+    /// The arrays among several that `inner` lies on; and the others, assembled for a look.
     async fn needed(
         &self,
         arguments: &AssembleArguments,
         found: Vec<Found>,
         plain: &[PathBuf],
         inner: &str,
-    ) -> Result<Vec<Found>, Failure> {
+    ) -> Result<(Vec<Found>, Vec<Array>), Failure> {
         let (mut arrays, mut refusals) = (Vec::new(), Vec::new());
         for found in &found {
             match self.assemble_quietly(arguments, found).await {
@@ -159,7 +168,12 @@ impl Machine {
                 own && used.contains(&status.uuid)
             })
         };
-        Ok(found.into_iter().filter(is_used).collect())
+        let found: Vec<Found> = found.into_iter().filter(is_used).collect();
+        if found.is_empty() {
+            return Err(refused(inner, "it lies on none of these arrays, but on a disk that is in no array"));
+        }
+        arrays.retain(|array| !used.contains(&array.status().uuid));
+        Ok((found, arrays))
     }
 
     /// Sorts the members at `paths`, and on the disks among them, by array.
