@@ -286,7 +286,11 @@ impl Reader {
         }
         number(status).map_err(|_| format!("{status}: no status of ddrescue or HDDSuperClone"))?;
         let sector = self.sector_bytes.filter(|bytes| bytes.is_power_of_two() && SECTORS.contains(bytes));
-        let sector = sector.ok_or("a log of HDDSuperClone without a comment \"sectorsize\" of a disk")?;
+        let is_region = matches!(pass, [letter] if Status::of_letter(letter).is_some());
+        let sector = sector.ok_or(match is_region {
+            true => "a region where ddrescue's line with its position and status is expected: the file's start is gone",
+            false => "a log of HDDSuperClone without a comment \"sectorsize\" of a disk",
+        })?;
         self.units = Some(Units::Hddsuperclone(sector));
         Ok(())
     }

@@ -90,6 +90,7 @@ fn a_text_that_is_no_map_or_contradicts_itself_is_refused_with_its_line() {
         ("0 ? 1\n0xffffffffffffffff 0xffffffffffffffff +\n", 2, "beyond any disk"),
         ("0 ? 1\n0 18446744073709551616 +\n", 2, "no number"),
         ("0 ? 1\n\u{fffd}\n", 2, "1 words"),
+        ("0x0 0x1000 +\n0x1000 0x200 -\n", 1, "the file's start is gone"),
         ("0x0 0x0\n0x0 0x1 0x7f 0x0 0x0\n", 1, "without a comment \"sectorsize\""),
         ("# sectorsize 500\n0x0 0x0\n", 2, "without a comment \"sectorsize\""),
         ("# sectorsize x\n0x0 0x0\n", 1, "no number"),

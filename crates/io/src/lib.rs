@@ -51,7 +51,7 @@ pub use layer::{Layer, LayerMember, LayerRead};
 pub use memory::MemoryMember;
 pub use overlay::Overlay;
 pub use remote::{Remote, Stopped};
-pub use rescued::Rescued;
+pub use rescued::{NOT_IN_IMAGE, Rescued};
 pub use stamp::Stamps;
 pub use stored::{StoredFiles, StoredOverlay};
 pub use time::RealClock;

@@ -10,6 +10,9 @@ use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 
+/// The reason of a read that fails for a hole.
+pub const NOT_IN_IMAGE: &str = "not in the image, by its map";
+
 /// An image and its holes.
 #[derive(Debug)]
 pub struct Rescued {
@@ -45,7 +48,7 @@ impl Rescued {
         };
         let text = match kind {
             MemberErrorKind::Short => "beyond the member's end",
-            _ => "not in the image, by its map",
+            _ => NOT_IN_IMAGE,
         };
         Err(fault(kind, Operation::Read, at, bytes, text))
     }

@@ -401,6 +401,9 @@ pub(crate) fn not_opened(error: &OpenError) -> Refusal {
             "its file system has no locks, without which two programs could use the member at once; mount it with local \
              locks (NFS: -o local_lock=flock), or copy the member to another file system",
         ),
+        OpenError::System { action: crate::maps::ACTION, .. } => {
+            refusal.advice("name the map that belongs to this image: --map IMAGE=MAPFILE")
+        }
         OpenError::System { action: overlay::ACTION, .. } => {
             refusal.advice("`mdspace overlay show DIR` prints what it holds; discard or commit it, or name a new one")
         }

@@ -6,12 +6,18 @@
 
 use crate::machine::Purpose;
 use crate::names::name_of;
+#[cfg(feature = "command")]
+use crate::names::path_of;
+#[cfg(feature = "command")]
+use crate::place::file_of;
 use crate::place::{canonical, identity, resolve_within};
 use disk::map::RescueMap;
 use engine::{Member, Refusal};
 use io::{AnyMember, OpenError, Rescued};
 use std::cell::RefCell;
 use std::collections::HashMap;
+#[cfg(feature = "command")]
+use std::ffi::OsStr;
 use std::io::{Error, ErrorKind, Result};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -26,14 +32,22 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 /// The ending of a map beside an image.
 const ENDING: &str = "map";
 
+/// Advice about an image whose superblock was not read.
+#[cfg(feature = "command")]
+pub(crate) const HIDDEN: &str =
+    "its map has a hole over md's metadata: leave this image and its map out, or let ddrescue read more of the disk";
+
+/// What failed if the map of an image cannot be used.
+pub(crate) const ACTION: &str = "use its map";
+
 /// Advice about a map that is none.
 const ADVICE: &str = "give ddrescue's mapfile, or what HDDSuperClone exports for ddrescue";
 
 /// The maps of a command's members.
 #[derive(Default)]
 pub(crate) struct Maps {
-    /// The images for which the user named a map.
-    named: Vec<PathBuf>,
+    /// The images for which the user named a map, and the maps.
+    named: Vec<(PathBuf, PathBuf)>,
     /// Whether the map beside an image counts.
     beside: bool,
     /// The maps by the resolved path of the image; `None` for an image without one.
@@ -53,9 +67,10 @@ impl Maps {
             let text = |error: Error| Refusal::new(error.to_string()).of(name_of(map)).advice(ADVICE);
             let read = read(map).map_err(text)?;
             if maps.known.get_mut().insert(resolved, Some(Rc::new(read))).is_some() {
-                return Err(Refusal::new("two maps are given for it").of(name_of(image)).field("map"));
+                let refusal = Refusal::new("two maps are given for it").of(name_of(image)).field("map");
+                return Err(refusal.advice("give the one that belongs to this image"));
             }
-            maps.named.push(image.clone());
+            maps.named.push((image.clone(), map.clone()));
         }
         Ok(maps)
     }
@@ -67,7 +82,14 @@ impl Maps {
         self
     }
 
-    fn is_empty(&self) -> bool {
+    /// Whether a member is refused because its map calls unread what says that it is one.
+    #[cfg(feature = "command")]
+    pub(crate) fn hide(refusal: &Refusal) -> bool {
+        refusal.reason.contains(io::NOT_IN_IMAGE)
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
         self.named.is_empty() && !self.beside
     }
 
@@ -84,7 +106,7 @@ impl Maps {
     pub(crate) fn check_used(&self, paths: &[PathBuf]) -> std::result::Result<(), Refusal> {
         let images: Vec<PathBuf> = paths.iter().filter_map(|path| Some(identity(path).ok()?.0)).collect();
         let is_used = |image: &PathBuf| image.canonicalize().is_ok_and(|image| images.contains(&image));
-        match self.named.iter().find(|image| !is_used(image)) {
+        match self.named.iter().map(|(image, _)| image).find(|image| !is_used(image)) {
             None => Ok(()),
             Some(image) => {
                 let refusal = Refusal::new("it has a map, and is none of the members").of(name_of(image)).field("map");
@@ -111,10 +133,17 @@ impl Maps {
     fn find(&self, file: &Path) -> Result<Option<RescueMap>> {
         let mut appended = file.as_os_str().to_owned();
         appended.push(format!(".{ENDING}"));
-        let mut places = [PathBuf::from(appended), file.with_extension(ENDING)].into_iter();
-        let Some(path) = places.find(|path| self.beside && path.is_file()) else { return Ok(None) };
-        let named = |error: Error| Error::new(error.kind(), format!("{}: {error}", name_of(&path)));
-        read(&path).map(Some).map_err(named)
+        let places = [PathBuf::from(appended), file.with_extension(ENDING)];
+        let mut there = places.iter().filter(|path| self.beside && path.is_file());
+        let Some(path) = there.next() else { return Ok(None) };
+        if let Some(other) = there.find(|other| other.canonicalize().ok() != path.canonicalize().ok()) {
+            let (one, other) = (name_of(path), name_of(other));
+            return Err(Error::other(format!(
+                "{one} and {other} are both beside it: choose with --map instead of --maps"
+            )));
+        }
+        let named = |error: Error| Error::new(error.kind(), format!("{}: {error}", name_of(path)));
+        read(path).map(Some).map_err(named)
     }
 
     /// The member at `path`, or its range `data`, which is open as `member`, without what its map calls unread.
@@ -127,7 +156,7 @@ impl Maps {
         data: Option<io::Part>,
         member: AnyMember,
     ) -> std::result::Result<AnyMember, OpenError> {
-        let failed = |source| OpenError::System { path: path.to_owned(), action: "use its map", source };
+        let failed = |source| OpenError::System { path: path.to_owned(), action: ACTION, source };
         let Some(Mapped { disk_bytes, finished_end, holes }) = self.look_up(path, data).map_err(failed)? else {
             return Ok(member);
         };
@@ -156,6 +185,22 @@ impl Maps {
             finished_end: inside(map.finished_end()),
             holes: holes.iter().map(|hole| inside(hole.start)..inside(hole.end)).collect(),
         }))
+    }
+
+    /// The options that give these maps to another command with the members `names`, each with a space before it. `quote`
+    /// makes a word for a shell.
+    #[cfg(feature = "command")]
+    pub(crate) fn options(&self, names: &[String], quote: impl Fn(&str) -> String) -> String {
+        let of = |path: &Path| canonical(path).ok();
+        let images: Vec<PathBuf> = names.iter().filter_map(|name| of(&file_of(&path_of(name)))).collect();
+        let is_used = |image: &PathBuf| of(image).is_some_and(|image| images.contains(&image));
+        let named = self.named.iter().filter(|(image, _)| is_used(image));
+        let option = |(image, map): &(PathBuf, PathBuf)| {
+            let pair = [image.as_os_str(), map.as_os_str()].join(OsStr::new("="));
+            format!(" --map {}", quote(&name_of(Path::new(&pair))))
+        };
+        let beside = if self.beside { " --maps" } else { "" };
+        named.map(option).chain([beside.to_owned()]).collect()
     }
 
     /// What is to be said of the member at `path`, if its map says anything.

@@ -283,17 +283,25 @@ fn maps_that_do_not_fit_are_refused_and_change_nothing() {
     std::fs::write(here.path().join("text.map"), "0 ? 1\n0 8 +\n4 8 -\n").expect("of our own");
     std::fs::write(here.path().join("d"), "no member").expect("of our own");
     let before = here.contents(&["a", "b", "c", "good.map"]);
+    std::fs::write(here.path().join("cut.map"), "0x1000 0x200 -\n0x1200 0x200 +\n").expect("of our own");
     for (line, words) in [
         ("read a b c --map a", &["--map a: not two existing files"][..]),
         ("read a b c --map a=none.map", &["--map a=none.map: not two existing files"]),
         ("read a b c --map d=good.map", &["d: map: it has a map, and is none of the members"]),
         ("examine a b c --map d=good.map", &["none of the members"]),
         ("detect a b c --map d=good.map", &["none of the members"]),
-        ("read a b c --map a=good.map --map a=long.map", &["two maps are given for it"]),
+        ("read a b c --map a=good.map --map a=long.map", &["two maps are given for it", "next: give the one"]),
+        ("read a b c --map a=cut.map", &["cut.map: line 1", "the file's start is gone"]),
         ("read a b c --map a=text.map", &["text.map: line 3", "begins before", "ddrescue's mapfile"]),
         ("read a b c --map a=b", &["b: line 1"]),
-        ("read a b c --map a=long.map", &["a: cannot use its map: byte 9437184 is read by it", "another image"]),
-        ("read a b c --map a=super.map", &["a: ", "not in the image, by its map"]),
+        (
+            "read a b c --map a=long.map",
+            &["a: cannot use its map: byte 9437184 is read by it", "another image", "next: name"],
+        ),
+        ("read a b c --map a=super.map", &["a: ", "not in the image, by its map", "next: its map has a hole"]),
+        ("examine a b c --map a=super.map", &["a: ", "next: its map has a hole", "leave this image and its map out"]),
+        ("detect a b c --search --map a=good.map", &["--search: takes neither --map nor --maps"]),
+        ("detect a b c --search --maps", &["--search: takes neither --map nor --maps"]),
         ("write a b c --map a=good.map", &["maps of images are only for reading"]),
         ("serve a b c --map a=good.map", &["maps of images are only for reading"]),
         ("scrub a b c --repair --map a=good.map", &["maps of images are only for reading"]),
@@ -316,8 +324,81 @@ fn maps_that_do_not_fit_are_refused_and_change_nothing() {
         assert_eq!(here.run(line).status, 2, "{line}");
     }
     assert!(here.contents(&["a", "b", "c", "good.map"]) == before, "something was written");
+    let detected = here.run("detect a b c --map a=super.map");
+    assert!(detected.ok().stderr.contains("note: a: its map has a hole"), "{}", detected.stderr);
+    assert!(!detected.text().contains("super.map"), "the map of an image that is not used: {}", detected.text());
     // Without the member whose superblock is in a hole the rest serves.
     assert_eq!(here.run("read b c --length 5").ok().stdout, b"hello");
+}
+
+#[test]
+fn the_commands_that_detect_prints_have_the_maps_of_the_members() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M a b c").ok();
+    here.run_with("write a b c", &Random(17).bytes(14 << 20)).ok();
+    let whole = here.run("read a b c").ok().stdout.clone();
+    here.run("create --level 1 --size 8M d e").ok();
+    let hole = 3 * MIB..3 * MIB + 8192;
+    lose(&here, "b", hole.clone());
+    write_map(&here, "b.map", 8 * MIB, &hole);
+    write_map(&here, "the other's.map", 8 * MIB, &(0..0));
+    let command = |maps: &[&str], expected: &str| {
+        let words = [&["detect", "--json", "a", "b", "c", "d", "e"], maps].concat();
+        let output = here.command(&words).output().expect("it runs");
+        let report = parsed(&String::from_utf8(output.stdout).expect("text"));
+        let is_of = |array: &&serde_json::Value| array["level"] == "raid5";
+        let array = report["arrays"].as_array().expect("a list").iter().find(is_of).expect("an array");
+        let command = array["next"][0]["command"].as_str().expect("a command").to_owned();
+        assert!(command.contains(expected), "{command}");
+        command
+    };
+    for (maps, expected) in [
+        (&["--maps"][..], "read a b c --maps --output"),
+        (&["--map", "b=b.map", "--map", "d=the other's.map"], "read a b c --map 'b=b.map' --output"),
+    ] {
+        let command = command(maps, expected);
+        let words = shlex::split(&command).expect("words of a shell");
+        here.run(&words[1..].join(" ")).ok();
+        let output = words.last().expect("a file");
+        assert!(std::fs::read(here.path().join(output)).expect("a copy") == whole, "{command}");
+        std::fs::remove_file(here.path().join(output)).expect("of our own");
+    }
+    command(&["--map", "b=the other's.map"], r"read a b c --map 'b=the other'\''s.map' --output");
+}
+
+#[test]
+fn two_maps_beside_an_image_are_refused() {
+    let here = Workplace::new();
+    here.run("create --level 5 --size 8M a.img b.img c.img").ok();
+    write_map(&here, "a.map", 8 * MIB, &(0..0));
+    let line = "read a.img b.img c.img --maps --output out";
+    here.run(line).ok();
+    write_map(&here, "a.img.map", 8 * MIB, &(3 * MIB..4 * MIB));
+    std::fs::remove_file(here.path().join("out")).expect("of our own");
+    here.run(line).expect(2, &["a.img: cannot use its map: a.img.map and a.map are both beside it", "--map"]);
+    assert!(!here.path().join("out").exists());
+    here.run(&format!("{line} --map a.img=a.map")).ok();
+}
+
+#[test]
+fn detect_names_a_reshape_under_way() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M a b c d").ok();
+    for name in ["a", "b", "c", "d"] {
+        edit_superblock(&here, name, |superblock| {
+            superblock[8] |= 4; // MD_FEATURE_RESHAPE_ACTIVE
+            superblock[100..104].copy_from_slice(&5_u32.to_le_bytes());
+            superblock[104..112].copy_from_slice(&7680_u64.to_le_bytes());
+            superblock[112..116].copy_from_slice(&1_u32.to_le_bytes());
+            superblock[116..120].copy_from_slice(&2_u32.to_le_bytes());
+            superblock[120..124].copy_from_slice(&128_u32.to_le_bytes());
+        });
+    }
+    let run = here.run("detect a b c d --json");
+    let report = parsed(&run.ok().text());
+    let warnings = report["arrays"][0]["warnings"].to_string();
+    assert!(warnings.contains("reshape"), "{report}");
+    assert!(here.run("detect a b c d").ok().text().contains("  warning: "));
 }
 
 #[test]
@@ -483,12 +564,17 @@ fn a_dirty_array_without_a_member_gives_what_is_certain() {
     assert_eq!(finished(&map, expected.len()), expected);
 }
 
-/// Sets the position of a resync in a 1.2 superblock to 0, and its checksum right.
+/// Sets the position of a resync in a 1.2 superblock to 0.
 fn make_dirty(here: &Workplace, name: &str) {
+    edit_superblock(here, name, |superblock| superblock[208..216].fill(0));
+}
+
+/// Changes a 1.2 superblock, and sets its checksum right.
+fn edit_superblock(here: &Workplace, name: &str, edit: impl Fn(&mut [u8])) {
     let file = File::options().read(true).write(true).open(here.path().join(name)).expect("a member");
     let mut superblock = vec![0; 4096];
     file.read_exact_at(&mut superblock, 4096).expect("a superblock");
-    superblock[208..216].fill(0);
+    edit(&mut superblock);
     superblock[216..220].fill(0);
     let roles = u32::from_le_bytes(superblock[220..224].try_into().expect("four bytes")) as usize;
     let (words, rest) = superblock[..256 + 2 * roles].as_chunks::<4>();

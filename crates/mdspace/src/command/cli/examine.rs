@@ -12,6 +12,7 @@ use crate::command::text::output::{print, print_json, tell};
 use crate::command::text::size::Size;
 use crate::command::text::wording::describe;
 use crate::machine::{Arena, Machine, Purpose};
+use crate::maps::HIDDEN;
 use crate::names::name_of;
 use crate::whole_disks::members_on;
 use engine::examined::{Behind, Differs, Examination};
@@ -233,7 +234,9 @@ impl Report {
     fn verdict(&self) -> Result<(), Failure> {
         if !self.unusable.is_empty() {
             let reasons: Vec<&str> = self.unusable.iter().map(|member| &*member.reason).collect();
-            return Err(Failure::refused(reasons.join("\n  and: ")).advise("name only members of arrays"));
+            let is_hidden = reasons.iter().any(|reason| reason.contains(io::NOT_IN_IMAGE));
+            let advice = if is_hidden { HIDDEN } else { "name only members of arrays" };
+            return Err(Failure::refused(reasons.join("\n  and: ")).advise(advice));
         }
         let is_unwell = |array: &&ArrayFound| array.status.is_none() || array.is_damaged;
         let Some(array) = self.arrays.iter().find(is_unwell) else { return Ok(()) };

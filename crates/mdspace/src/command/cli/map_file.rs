@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// Time between two versions of the file, as in ddrescue.
 const INTERVAL: Duration = Duration::from_secs(30);
 
+/// Names that are tried for a new file.
+const NAMES_MAX: u32 = 1000;
+
 /// A map, and the file that keeps it.
 pub(super) struct MapFile {
     path: PathBuf,
@@ -79,18 +82,37 @@ impl MapFile {
         self.saved.elapsed() >= INTERVAL
     }
 
+    /// Checks that the file can be replaced, before anything is copied.
+    pub(super) fn check_writable(&self) -> Result<(), Failure> {
+        let tried = self.fresh().and_then(|(path, _)| std::fs::remove_file(path));
+        tried.map_err(|error| {
+            let refused = Failure::refused(format!("{}: cannot write the map: {error}", name_of(&self.path)));
+            refused.advise("choose a --map-out in a directory that exists, and that you may write to")
+        })
+    }
+
     /// Replaces the file.
     pub(super) fn save(&mut self) -> Result<(), Failure> {
-        let mut name = std::ffi::OsString::from(".");
-        name.push(self.path.file_name().unwrap_or_default());
-        name.push(".mdspace-new");
-        let fresh = self.path.with_file_name(name);
-        let written = File::create(&fresh).and_then(|mut file| {
-            file.write_all(self.map.encode(&self.comments).as_bytes())?;
-            file.sync_all()?;
-            std::fs::rename(&fresh, &self.path)
+        let written = self.fresh().and_then(|(path, mut file)| {
+            let all = file.write_all(self.map.encode(&self.comments).as_bytes());
+            let replaced = all.and_then(|()| file.sync_all()).and_then(|()| std::fs::rename(&path, &self.path));
+            // What was not renamed would stay for ever.
+            replaced.inspect_err(|_| drop(std::fs::remove_file(&path)))
         });
         self.saved = Instant::now();
         written.map_err(|error| Failure::unwell(format!("{}: {error}", name_of(&self.path))))
+    }
+
+    /// A new file in the directory of the map. It takes the place of no file, and follows no link.
+    fn fresh(&self) -> std::io::Result<(PathBuf, File)> {
+        let process = std::process::id();
+        let names = (0..NAMES_MAX).map(|number| format!(".mdspace-map-{process}-{number}"));
+        for path in names.map(|name| self.path.with_file_name(name)) {
+            match File::create_new(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                created => return created.map(|file| (path, file)),
+            }
+        }
+        Err(std::io::Error::from(ErrorKind::AlreadyExists))
     }
 }

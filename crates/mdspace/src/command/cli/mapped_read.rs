@@ -6,6 +6,7 @@
 //! stable storage.
 
 use crate::command::cli::map_file::MapFile;
+use crate::command::cli::resumed::Resumed;
 use crate::command::cli::salvage::{Losses, PART_BYTES, SECTOR_BYTES};
 use crate::command::cli::sink::{Sink, refuse_member};
 use crate::command::opening::target::Target;
@@ -28,6 +29,8 @@ pub(super) struct MappedRead<'a> {
     pub(super) target: &'a Target,
     /// The bytes to read, of the target's volume.
     pub(super) range: Range<u64>,
+    /// What the map says of the array, and is continued for.
+    pub(super) array: String,
 }
 
 /// A pass over everything of one status.
@@ -61,6 +64,7 @@ impl MappedRead<'_> {
         let bytes = self.range.end - self.range.start;
         refuse_member(map, arrays, "--map-out")?;
         let (map, is_resumed) = MapFile::open(map, output, &self.comments(output, bytes), bytes)?;
+        map.check_writable()?;
         let sink = match is_resumed {
             true => Sink::reopen(output, arrays)?,
             false => Sink::create(self.machine, output, arrays, overwrite).await?,
@@ -69,9 +73,13 @@ impl MappedRead<'_> {
             return Err(Failure::refused(format!("{}: neither a file nor a block device", sink.name))
                 .advise("--map-out needs an --output that can be continued"));
         }
+        let (pool, preferred_bytes) = (self.target.array().pool(), self.target.array().preferred_bytes());
+        if is_resumed {
+            let (at, map, sink) = (self.range.start, &map.map, &sink);
+            Resumed { machine: self.machine, volume, pool, at, output, sink, map }.check(overwrite).await?;
+        }
         sink.make_room(bytes).map_err(|error| Failure::refused(format!("{}: {error}", sink.name)))?;
         let progress = Progress::resume("read", bytes, bytes - map.unread(bytes));
-        let (pool, preferred_bytes) = (self.target.array().pool(), self.target.array().preferred_bytes());
         let (at, losses) = (self.range.start, Losses::default());
         let mut copy = Copy { volume, pool, preferred_bytes, at, sink, map, losses, progress };
         // From here on a signal must not end the process: the map has to be saved first.
@@ -92,12 +100,12 @@ impl MappedRead<'_> {
     /// What the map must be of to be continued.
     fn comments(&self, output: &Path, bytes: u64) -> Vec<String> {
         let Target { inner, .. } = self.target;
-        let (uuid, at) = (self.target.array().status().uuid, self.range.start);
+        let at = self.range.start;
         let of = inner.as_deref().map_or(String::new(), |inner| format!(" of {inner}"));
         let output = std::path::absolute(output).unwrap_or_else(|_| output.to_owned());
         vec![
             "Mapfile of mdspace read --salvage".to_owned(),
-            format!("array: {uuid}"),
+            format!("array: {}", self.array),
             format!("range: {bytes} bytes from byte {at}{of}"),
             format!("output: {}", output.display()),
         ]

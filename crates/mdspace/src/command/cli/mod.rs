@@ -17,6 +17,7 @@ mod mapped_read;
 mod overlay;
 #[cfg(test)]
 mod pages;
+mod resumed;
 mod salvage;
 mod scrub;
 mod sink;

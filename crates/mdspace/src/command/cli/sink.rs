@@ -5,13 +5,16 @@
 
 use crate::command::text::failure::Failure;
 use crate::machine::{Array, Machine, Purpose};
+use crate::medium::Medium;
 use crate::names::{name_of, path_of};
 use crate::place::file_of;
 use crate::whole_disks::look;
 use engine::Candidate;
 use engine::inspect::{find_superblock, what_it_holds};
 use engine::status::uuid_text;
-use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use format::superblock::Superblock;
+use io::AnyMember;
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::ops::Range;
@@ -21,6 +24,9 @@ use std::path::Path;
 
 /// The unit in which zeros become holes.
 const BLOCK: usize = 4096;
+
+/// Advice for an output that holds something.
+const OVERWRITE: &str = "choose another --output, or overwrite it with --overwrite";
 
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
@@ -67,7 +73,7 @@ impl Sink {
         if path.metadata().is_err() {
             return Ok(Self::of(File::create(path).map_err(cannot)?, Kind::File, path, false));
         }
-        let (file, kind) = open(path)?;
+        let (file, kind) = open(path, false)?;
         if kind != Kind::Stream && (kind == Kind::Device || file.metadata().map_err(cannot)?.len() > 0) {
             check_unused(machine, path, overwrite).await?;
         }
@@ -77,10 +83,10 @@ impl Sink {
         Ok(Self::of(file, kind, path, false))
     }
 
-    /// The file or device `path` of an earlier run, with what it holds.
+    /// The file or device `path` of an earlier run, with what it holds. The caller checks that it is still the same.
     pub(super) fn reopen(path: &Path, arrays: &[Array]) -> Result<Self, Failure> {
         refuse_member(path, arrays, "--output")?;
-        let (file, kind) = open(path)?;
+        let (file, kind) = open(path, true)?;
         Ok(Self::of(file, kind, path, true))
     }
 
@@ -141,10 +147,30 @@ impl Sink {
         if self.kind == Kind::File {
             return self.file.set_len(bytes);
         }
-        let there = std::io::Seek::seek(&mut &self.file, std::io::SeekFrom::End(0))?;
+        let there = self.bytes()?;
         match there < bytes {
             true => Err(std::io::Error::other(format!("it has {there} bytes, and {bytes} are to be written"))),
             false => Ok(()),
+        }
+    }
+
+    /// The length of the file or device.
+    pub(super) fn bytes(&self) -> std::io::Result<u64> {
+        std::io::Seek::seek(&mut &self.file, std::io::SeekFrom::End(0))
+    }
+
+    /// The bytes at a place of a sink that was reopened.
+    pub(super) fn get(&self, place: &Range<u64>) -> std::io::Result<Vec<u8>> {
+        let mut bytes = vec![0; (place.end - place.start) as usize];
+        self.file.read_exact_at(&mut bytes, place.start)?;
+        Ok(bytes)
+    }
+
+    /// The first byte at or behind `at` that is in no hole of the file; `at` where that is not known.
+    pub(super) fn data_at(&self, at: u64) -> u64 {
+        match self.kind {
+            Kind::File => seek(&self.file, SeekFrom::Data(at)).unwrap_or(at),
+            Kind::Device | Kind::Stream => at,
         }
     }
 
@@ -171,9 +197,9 @@ fn runs(at: u64, bytes: &[u8]) -> Vec<(Range<usize>, bool)> {
     runs
 }
 
-/// Opens an existing file or device for writing. A file is locked against other mdspace processes, a device against all
+/// Opens an existing file or device for writing, and for reading if `is_read`. A file is locked against other mdspace processes, a device against all
 /// users of block devices.
-fn open(path: &Path) -> Result<(File, Kind), Failure> {
+fn open(path: &Path, is_read: bool) -> Result<(File, Kind), Failure> {
     let refused = |reason: String| Failure::refused(format!("{}: {reason}", name_of(path)));
     let cannot = |error: std::io::Error| refused(format!("cannot open: {error}"));
     let metadata = path.metadata().map_err(cannot)?;
@@ -182,9 +208,13 @@ fn open(path: &Path) -> Result<(File, Kind), Failure> {
         kind if kind.is_block_device() => Kind::Device,
         _ => Kind::Stream,
     };
+    // A pipe that is open for reading too would never end.
+    let is_read = is_read && kind != Kind::Stream;
     let exclusively = if kind == Kind::Device { OFlags::EXCL.bits() as i32 } else { 0 };
     let file =
-        File::options().write(true).custom_flags(exclusively).open(path).map_err(|error| match error.kind() {
+        File::options().read(is_read).write(true).custom_flags(exclusively).open(path).map_err(|error| match error
+            .kind()
+        {
             ErrorKind::ResourceBusy => refused("in use: mounted, or held by a device or program above it".to_owned())
                 .advise("choose another --output"),
             _ => cannot(error),
@@ -206,28 +236,46 @@ pub(super) fn refuse_member(path: &Path, arrays: &[Array], option: &str) -> Resu
 }
 
 /// Refuses an array's member, and without `overwrite` every file or device with data.
-async fn check_unused(machine: &Machine, path: &Path, overwrite: bool) -> Result<(), Failure> {
-    let refused = |reason: String| Failure::refused(format!("{}: {reason}", name_of(path)));
-    let Candidate { name, member } = machine.open(path, Purpose::Look)?;
-    if let Ok(found) = find_superblock(&name, &member, &machine.pool).await {
-        let uuid = uuid_text(&found.superblock.set_uuid);
-        return Err(refused(format!("a member of the array {uuid}")).advise("choose another --output"));
+pub(super) async fn check_unused(machine: &Machine, path: &Path, overwrite: bool) -> Result<(), Failure> {
+    check_unclaimed(machine, path, overwrite).await?;
+    let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
+    if !overwrite && is_file && File::open(path).is_ok_and(|file| io::has_data(&file)) {
+        return Err(Failure::refused(format!("{}: exists already, and holds data", name_of(path))).advise(OVERWRITE));
     }
+    Ok(())
+}
+
+/// Refuses an array's member, and without `overwrite` what holds something that is known.
+pub(super) async fn check_unclaimed(machine: &Machine, path: &Path, overwrite: bool) -> Result<(), Failure> {
+    if let Some(found) = superblock_at(machine, path).await? {
+        return Err(member_of_another(path, &found));
+    }
+    let refused = |reason: String| Failure::refused(format!("{}: {reason}", name_of(path)));
     if look(path).is_some_and(|disk| !disk.members.is_empty()) {
         return Err(refused("a disk with members of arrays".to_owned()).advise("choose another --output"));
     }
-    if overwrite {
-        return Ok(());
+    let Candidate { name, member } = as_it_is(path)?;
+    match what_it_holds(&name, &member, &machine.pool).await.filter(|_| !overwrite) {
+        Some(what) => Err(refused(format!("exists already, and holds {what}")).advise(OVERWRITE)),
+        None => Ok(()),
     }
-    let advice = "choose another --output, or overwrite it with --overwrite";
-    if let Some(what) = what_it_holds(&name, &member, &machine.pool).await {
-        return Err(refused(format!("exists already, and holds {what}")).advise(advice));
-    }
-    let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
-    if is_file && File::open(path).is_ok_and(|file| io::has_data(&file)) {
-        return Err(refused("exists already, and holds data".to_owned()).advise(advice));
-    }
-    Ok(())
+}
+
+/// The superblock of a member of an array at `path`.
+pub(super) async fn superblock_at(machine: &Machine, path: &Path) -> Result<Option<Superblock>, Failure> {
+    let Candidate { name, member } = as_it_is(path)?;
+    Ok(find_superblock(&name, &member, &machine.pool).await.ok().map(|found| found.superblock))
+}
+
+pub(super) fn member_of_another(path: &Path, superblock: &Superblock) -> Failure {
+    let uuid = uuid_text(&superblock.set_uuid);
+    Failure::refused(format!("{}: a member of the array {uuid}", name_of(path))).advise("choose another --output")
+}
+
+/// The file or device at `path` without a map: the map beside an output is that of the copy.
+fn as_it_is(path: &Path) -> Result<Candidate<AnyMember>, Failure> {
+    let medium = Medium::open(path, None, Purpose::Look)?;
+    Ok(Candidate { name: name_of(path), member: medium.into_member() })
 }
 
 pub(super) fn is_same_file(one: &Path, other: &Path) -> bool {

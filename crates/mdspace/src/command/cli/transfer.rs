@@ -14,6 +14,7 @@ use crate::command::opening::assembly::resync;
 use crate::command::opening::doubt::warn_of_doubtful_zeros;
 use crate::command::opening::target::Target;
 use crate::command::text::failure::Failure;
+use crate::command::text::geometry::GeometryText;
 use crate::command::text::output::print_json;
 use crate::command::text::output::tell;
 use crate::command::text::progress::Progress;
@@ -93,7 +94,8 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
         let at = range.start;
         let copied = match (&arguments.output, &arguments.map_out) {
             (Some(output), Some(map)) => {
-                let asked = MappedRead { machine: &machine, target: &target, range };
+                let array = identity(arguments, &target);
+                let asked = MappedRead { machine: &machine, target: &target, range, array };
                 target.in_time(asked.run(output, map, arguments.overwrite)).await
             }
             (output, _) => {
@@ -114,6 +116,19 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
         });
         end(&target, at, copied, arguments.json).await
     })
+}
+
+/// What tells the array of a map from others: its uuid, or by hand its shape. Members may come and go, and their names
+/// change; that they are the same is checked by what they hold.
+fn identity(arguments: &ReadArguments, target: &Target) -> String {
+    let Status { uuid, raid_disks, .. } = target.array().status();
+    match arguments.assemble.geometry() {
+        None => uuid,
+        Some((geometry, _)) => {
+            let shape = GeometryText { order: None, ..geometry.clone() };
+            format!("{shape} of {raid_disks} slots, by hand")
+        }
+    }
 }
 
 /// Runs `mdspace write`.

@@ -4,6 +4,7 @@
 //! changed nothing (2). Code that cannot promise that nothing changed returns the first kind.
 
 use crate::machine::not_opened;
+use crate::maps::{HIDDEN, Maps};
 use engine::{ArrayError, ArrayErrorKind, Refusal};
 use format::text::plain;
 use std::fmt;
@@ -82,7 +83,9 @@ impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         let kind = if refusal.changed.is_some() { Kind::Unwell } else { Kind::Refused };
         let reason = refusal.reason_and_changes();
+        let hidden = Maps::hide(&refusal).then(|| HIDDEN.to_owned());
         let Refusal { member, field, advice, .. } = refusal;
+        let advice = advice.or(hidden);
         let place: Vec<String> = member.into_iter().chain(field).chain([reason]).collect();
         Self { kind, message: place.join(": "), advice }
     }

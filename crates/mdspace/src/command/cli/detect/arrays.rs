@@ -28,6 +28,8 @@ pub(crate) struct ArrayFound {
     pub(crate) members: Vec<MemberFound>,
     /// Slots without a member.
     pub(crate) missing: Vec<u16>,
+    /// What may be wrong: a log that was replayed, a reshape under way.
+    pub(crate) warnings: Vec<String>,
     /// Why it cannot be assembled.
     pub(crate) refusal: Option<String>,
     /// Advice about the refusal.
@@ -109,6 +111,7 @@ fn array_of(member: Examination, first: MemberFound) -> ArrayFound {
         inside_of: Vec::new(),
         members: vec![first],
         missing: Vec::new(),
+        warnings: Vec::new(),
         refusal: None,
         advice: None,
         content: None,
@@ -145,6 +148,7 @@ async fn try_array(machine: &Machine, mut found: ArrayFound, members: Vec<Offere
     // The freshest superblock counts, and the first member may be a stale one.
     (found.level, found.slots, found.name) = (status.level, status.raid_disks, status.name);
     (found.state, found.bytes, found.missing) = (Some(status.state), Some(status.array_bytes), status.missing);
+    found.warnings = status.warnings;
     let bytes = Bytes::Array(Rc::new(Running { array, below }));
     found.content = Some(Layer::of(&bytes).await);
     Assembled { found, bytes: Some(bytes) }

@@ -15,9 +15,10 @@ use crate::command::cli::arguments::DetectArguments;
 use crate::command::opening::container;
 use crate::command::opening::members::expand_with_directories;
 use crate::command::text::failure::Failure;
-use crate::command::text::output::{print, print_json};
+use crate::command::text::output::{print, print_json, tell};
 use crate::layers::{Physical, members_in};
 use crate::machine::{Arena, Machine, Purpose};
+use crate::maps::Maps;
 use crate::names::name_of;
 use crate::place::{DiskFile, resolve};
 use crate::whole_disks;
@@ -25,6 +26,7 @@ use arrays::{ArrayFound, Assembled, Offered};
 use containers::ContainerFound;
 use disk::{Section, Source};
 use engine::Candidate;
+use engine::inspect::find_superblock;
 use layer::Layer;
 pub(super) use next::{find, word};
 use parity::Kernel;
@@ -141,8 +143,8 @@ async fn detect(machine: &Machine, paths: &[PathBuf]) -> Report {
     }
     let mut volume_groups = volumes::groups(machine, &physical).await;
     let mut containers = containers::look(machine, of_containers).await;
-    next::add(&mut arrays, &mut volume_groups);
-    next::add_of_containers(&mut containers);
+    next::add(&mut arrays, &mut volume_groups, &machine.maps);
+    next::add_of_containers(&mut containers, &machine.maps);
     Report { disks, arrays, volume_groups, containers, unusable }
 }
 
@@ -164,6 +166,7 @@ async fn look(
         if content.kind == "md" {
             members.push(path.to_owned());
         }
+        note_hidden(machine, path).await;
         physical.extend(volumes::on_disk(machine, path, &content).await);
         return Ok(DiskFound { name, bytes, table: None, partitions: Vec::new(), content: Some(content) });
     };
@@ -175,6 +178,7 @@ async fn look(
         if content.kind == "md" {
             members.push(place.clone());
         }
+        note_hidden(machine, &place).await;
         physical.extend(volumes::on_disk(machine, &place, &content).await);
         partitions.push(PartitionFound {
             name: name_of(&place),
@@ -189,6 +193,20 @@ async fn look(
     }
     let table = TableFound { kind: table.kind.name(), sector_bytes: table.sector_bytes, notes: table.notes };
     Ok(DiskFound { name, bytes, table: Some(table), partitions, content: None })
+}
+
+/// Says that an image counts as no member because its map has a hole where a superblock may be.
+async fn note_hidden(machine: &Machine, path: &Path) {
+    if machine.maps.is_empty() {
+        return;
+    }
+    let Ok(Candidate { name, member }) = machine.open(path, Purpose::Look) else { return };
+    let found = find_superblock(&name, &member, &machine.pool).await;
+    if found.is_err_and(|refusal| Maps::hide(&refusal)) {
+        tell!(
+            "note: {name}: its map has a hole where md's superblock may be, so it is taken for no member of an array"
+        );
+    }
 }
 
 impl Report {

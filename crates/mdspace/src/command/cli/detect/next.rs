@@ -6,6 +6,7 @@ use crate::command::cli::detect::arrays::ArrayFound;
 use crate::command::cli::detect::containers::ContainerFound;
 use crate::command::cli::detect::layer::{Inner, Layer};
 use crate::command::cli::detect::volumes::VolumeGroup;
+use crate::maps::Maps;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -31,26 +32,29 @@ const OF_BTRFS: &[Lister] = &[
 const SYSTEM: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// Adds the commands to each array and volume group.
-pub(crate) fn add(arrays: &mut [ArrayFound], groups: &mut [VolumeGroup]) {
+pub(crate) fn add(arrays: &mut [ArrayFound], groups: &mut [VolumeGroup], maps: &Maps) {
     for index in 0..arrays.len() {
         arrays[index].next = match arrays[index].refusal {
-            None => of_array(&arrays[index], arrays),
+            None => of_array(&arrays[index], arrays, maps),
             Some(_) => Vec::new(),
         };
     }
     for group in groups {
-        group.next = of_group(group, arrays);
+        group.next = of_group(group, arrays, maps);
     }
 }
 
 /// Adds the commands to each volume of a container.
-pub(crate) fn add_of_containers(containers: &mut [ContainerFound]) {
+pub(crate) fn add_of_containers(containers: &mut [ContainerFound], maps: &Maps) {
     for container in containers {
         let disks: Vec<String> = container.disks.iter().map(|disk| word(disk)).collect();
         let several = container.volumes.len() > 1;
         for volume in container.volumes.iter_mut().filter(|volume| volume.refusal.is_none()) {
             let name = if several { format!(" --name {}", word(&volume.name)) } else { String::new() };
-            let members = format!("{}{name}", disks.join(" "));
+            // A map of a disk that the volume does not lie on would be refused.
+            let own: Vec<String> =
+                volume.slots.iter().filter(|slot| slot.current).filter_map(|slot| slot.disk.clone()).collect();
+            let members = format!("{}{name}{}", disks.join(" "), maps.options(&own, word));
             let short = short_of(&volume.name, &container.id);
             let Some(content) = &volume.content else { continue };
             volume.next = of_content(content, &members, "", &short);
@@ -59,13 +63,13 @@ pub(crate) fn add_of_containers(containers: &mut [ContainerFound]) {
 }
 
 /// Lists of the files of a group's volumes, from copies of these.
-fn of_group(group: &VolumeGroup, arrays: &[ArrayFound]) -> Vec<Next> {
+fn of_group(group: &VolumeGroup, arrays: &[ArrayFound], maps: &Maps) -> Vec<Next> {
     let is_on_array = |owner: &&String| arrays.iter().any(|array| array.uuid == **owner);
     if group.missing > 0 || !group.physical.iter().any(|owner| is_on_array(&owner)) {
         return Vec::new();
     }
-    let members: Vec<String> = group.physical.iter().map(|owner| members_of(owner, arrays)).collect();
-    let members = members.join(" ");
+    let members: Vec<String> = group.physical.iter().flat_map(|owner| members_of(owner, arrays)).collect();
+    let members = words(&members, maps);
     let mut next = Vec::new();
     for volume in &group.volumes {
         let Some(listers) = listers_of(volume.content.kind) else { continue };
@@ -101,16 +105,21 @@ fn served(arguments: &str, directory: &str) -> Next {
     }
 }
 
-/// The members of an array, for a shell; of an array inside of others the members of those. Anything else is a member.
-fn members_of(owner: &str, arrays: &[ArrayFound]) -> String {
-    let members: Vec<String> = match arrays.iter().find(|array| array.uuid == owner) {
-        None => vec![word(owner)],
+/// The members of an array; of an array inside of others the members of those. Anything else is a member.
+fn members_of(owner: &str, arrays: &[ArrayFound]) -> Vec<String> {
+    match arrays.iter().find(|array| array.uuid == owner) {
+        None => vec![owner.to_owned()],
         Some(ArrayFound { inside_of, members, .. }) if inside_of.is_empty() => {
-            members.iter().map(|member| word(&member.name)).collect()
+            members.iter().map(|member| member.name.clone()).collect()
         }
-        Some(ArrayFound { inside_of, .. }) => inside_of.iter().map(|outer| members_of(outer, arrays)).collect(),
-    };
-    members.join(" ")
+        Some(ArrayFound { inside_of, .. }) => inside_of.iter().flat_map(|outer| members_of(outer, arrays)).collect(),
+    }
+}
+
+/// Members for a shell, with their maps: without a map a hole of an image reads as data.
+fn words(members: &[String], maps: &Maps) -> String {
+    let words: Vec<String> = members.iter().map(|member| word(member)).collect();
+    words.join(" ") + &maps.options(members, word)
 }
 
 /// The ways to list the files of a file system.
@@ -133,12 +142,12 @@ fn of_partitions(content: &Layer, members: &str, short: &str) -> Vec<Next> {
     content.inside.iter().filter_map(copy).flatten().collect()
 }
 
-fn of_array(array: &ArrayFound, arrays: &[ArrayFound]) -> Vec<Next> {
+fn of_array(array: &ArrayFound, arrays: &[ArrayFound], maps: &Maps) -> Vec<Next> {
     let inner = match array.inside_of.is_empty() {
         true => String::new(),
         false => format!(" --inner {}", array.uuid),
     };
-    let members = members_of(&array.uuid, arrays);
+    let members = words(&members_of(&array.uuid, arrays), maps);
     let content = array.content.as_ref();
     content.map_or_else(Vec::new, |content| of_content(content, &members, &inner, &short(array)))
 }

@@ -54,6 +54,10 @@ struct ShapeFound {
 
 /// Runs `mdspace detect --search`.
 pub(super) fn run(arguments: &DetectArguments) -> Result<(), Failure> {
+    if arguments.maps.is_any() {
+        let reason = "--search: takes neither --map nor --maps: it would take the holes of an image for data";
+        return Err(Failure::refused(reason).advise("leave out the images with holes, if the array can lack them"));
+    }
     let paths = expand(&arguments.disks)?;
     let files = paths.iter().map(|path| open(path)).collect::<Result<Vec<_>, _>>()?;
     let disks: Vec<_> = files.iter().map(|(file, part)| Section::new(file, part.at, part.bytes)).collect();

@@ -82,6 +82,9 @@ fn of_array(array: &ArrayFound) -> String {
     for slot in &array.missing {
         text += &format!("  missing: slot {slot}\n");
     }
+    for warning in &array.warnings {
+        text += &format!("  warning: {warning}\n");
+    }
     if let Some(refusal) = &array.refusal {
         text += &format!("  cannot be started: {refusal}\n");
     }
