@@ -157,8 +157,13 @@ fn exports_of_nbd_servers_are_members_like_others() {
         ("nbds://127.0.0.1/", ["cannot use it", "only nbd:// and nbd+unix://"]),
         ("nbd+unix:///", ["cannot use it", "expected nbd+unix:///EXPORT?socket=PATH"]),
     ] {
-        here.run(&format!("examine {word}")).expect(2, &words);
+        let run = here.run(&format!("examine {word}"));
+        run.expect(2, &words).expect(2, &["next: correct what cannot be opened"]);
     }
+    let missing = "nbd+unix:///?socket=none.sock";
+    here.run(&format!("examine {missing}")).expect(2, &["the socket none.sock: No such file"]);
+    std::fs::write(here.path().join("a.map"), "0x0 + 1\n0x0 0x800000 +\n").expect("written");
+    here.run(&format!("examine --map {missing}=a.map a")).expect(2, &["exports take no map"]);
 }
 
 #[test]

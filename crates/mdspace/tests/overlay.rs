@@ -32,10 +32,12 @@ fn examined(here: &Workplace, overlay: &str) -> Value {
     fn strip(value: &mut Value) {
         match value {
             Value::Object(fields) => {
-                fields.retain(|field, _| !field.ends_with("uuid") && field != "updated" && field != "created");
+                let is_time = |field: &str| ["updated", "created", "seconds"].contains(&field);
+                fields.retain(|field, _| !field.ends_with("uuid") && !is_time(field));
                 fields.values_mut().for_each(strip);
             }
             Value::Array(values) => values.iter_mut().for_each(strip),
+            Value::String(text) if text.ends_with(" s later") => text.truncate(text.rfind(", ").expect("a time")),
             _ => {}
         }
     }
