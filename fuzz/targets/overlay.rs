@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u64, Vec<u8>, Vec<(u64, u64)>, Vec<u8>)| {
     let (bytes, name, runs, rest) = input;
-    let header = Header { name, identity: Identity { bytes, first: 1, last: 2 } };
+    let header = Header { name, identity: Identity { bytes, first: 1, last: 2, modified: 3 } };
     let mut index = header.encode();
     // A record with any runs, whose checksum is right.
     let at = index.len();

@@ -22,7 +22,7 @@ pub const END_BYTES: u64 = 1 << 20;
 
 const MAGIC: [u8; 8] = *b"mdsp-ovl";
 const RECORD_MAGIC: [u8; 8] = *b"mdsp-rec";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Header and records begin at multiples of this.
 const ALIGNMENT: usize = 8;
@@ -39,6 +39,7 @@ struct RawHeader {
     last: U32,
     block_bytes: U32,
     name_bytes: U32,
+    modified: U64,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -86,6 +87,8 @@ pub struct Identity {
     pub first: u32,
     /// The checksum of its last [`END_BYTES`].
     pub last: u32,
+    /// When it was last written to, in nanoseconds since 1970; 0 for what has no such time, as a device.
+    pub modified: u64,
 }
 
 impl Header {
@@ -94,7 +97,7 @@ impl Header {
     /// # Panics
     /// When the name has 4 GiB or more.
     pub fn encode(&self) -> Vec<u8> {
-        let Identity { bytes, first, last } = self.identity;
+        let Identity { bytes, first, last, modified } = self.identity;
         let name_bytes = u32::try_from(self.name.len()).expect("a name is short");
         let raw = RawHeader {
             magic: MAGIC,
@@ -105,6 +108,7 @@ impl Header {
             last: last.into(),
             block_bytes: (BLOCK_BYTES as u32).into(),
             name_bytes: name_bytes.into(),
+            modified: modified.into(),
         };
         let mut encoded = raw.as_bytes().to_vec();
         encoded.extend_from_slice(&self.name);
@@ -141,7 +145,12 @@ impl Header {
         if u64::from(raw.block_bytes.get()) != BLOCK_BYTES {
             return defect("overlay.block_bytes", format!("{}, this mdspace knows {BLOCK_BYTES}", raw.block_bytes));
         }
-        let identity = Identity { bytes: raw.member_bytes.get(), first: raw.first.get(), last: raw.last.get() };
+        let identity = Identity {
+            bytes: raw.member_bytes.get(),
+            first: raw.first.get(),
+            last: raw.last.get(),
+            modified: raw.modified.get(),
+        };
         Ok((Self { name: rest[..name_bytes].to_vec(), identity }, end))
     }
 }
@@ -293,7 +302,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn header() -> Header {
-        let identity = Identity { bytes: 20_000 * BLOCK_BYTES - 512, first: 7, last: 8 };
+        let identity = Identity { bytes: 20_000 * BLOCK_BYTES - 512, first: 7, last: 8, modified: 9 };
         Header { name: b"/images/a.img".to_vec(), identity }
     }
 
@@ -387,9 +396,9 @@ mod tests {
             (Vec::new(), "overlay.header"),
             (whole[..30].to_vec(), "overlay.header"),
             (changed(0, b'M'), "overlay.magic"),
-            (changed(8, 2), "overlay.version"),
+            (changed(8, 1), "overlay.version"),
             (changed(36, 200), "overlay.name_bytes"),
-            (changed(41, b'J'), "overlay.checksum"),
+            (changed(49, b'J'), "overlay.checksum"),
             (past_the_end, "overlay.record"),
         ] {
             assert_eq!(Index::decode(&bytes).expect_err(field).field, field);

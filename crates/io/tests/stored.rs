@@ -18,7 +18,7 @@ const UNIT: usize = 512;
 /// The files of an overlay of `bytes`, made new in `place`.
 fn make(place: &Path, bytes: u64) {
     create_sparse(&place.join("data"), bytes.next_multiple_of(BLOCK_BYTES)).expect("a data file");
-    let header = Header { name: b"m".to_vec(), identity: Identity { bytes, first: 0, last: 0 } };
+    let header = Header { name: b"m".to_vec(), identity: Identity { bytes, first: 0, last: 0, modified: 0 } };
     std::fs::write(place.join("index"), header.encode()).expect("an index");
 }
 

@@ -5,18 +5,24 @@
 //! reach and which is removed once it is connected. qemu-nbd ends with that connection, so no process is left behind,
 //! however this one ends. It reads an image in use by a virtual machine as little as qemu does.
 //!
-//! Only regular files are looked at: a disk that happens to begin with such bytes stays a disk. Nothing here decodes more
-//! than the first bytes, and nothing is ever written. Sources of the magic bytes: qemu's docs/interop/qcow2.txt and
+//! Only regular files are looked at: a disk that happens to begin with such bytes stays a disk. The data of a member may
+//! begin so, too, and whatever writes to the array chooses these bytes: a file with a superblock of md is refused. So is
+//! an image that names another file outside of its directory, and one that is cut off, whose lost parts qemu reads as
+//! zeros; qemu-img tells these. Nothing here decodes more than the first bytes, and nothing is ever written. Sources of the magic bytes: qemu's docs/interop/qcow2.txt and
 //! block/{vmdk,vhdx,vpc,vdi}.c, and the documentation of libewf.
 
+use crate::place::{DiskFile, at_once};
 use export::nbd::address::{Address, ServerAddress};
 use export::nbd::member::Remote;
+use serde_json::Value;
+use std::collections::HashSet;
 use std::fs::{DirBuilder, File};
 use std::io::{Error, ErrorKind, Read, Result};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// A format of images that is not read here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,40 +68,169 @@ impl ImageFormat {
         FORMATS.iter().find(is_at).copied()
     }
 
+    /// Its name.
+    #[cfg(feature = "command")]
+    pub(crate) fn name(self) -> &'static str {
+        self.name
+    }
+
     /// Lets the image at `path` be read.
     ///
     /// # Errors
     /// What is missing for that, or the words of the program that cannot read the image.
     pub(crate) fn open(self, path: &Path) -> Result<Remote> {
         let Self { name, qemu, .. } = self;
+        self.refuse_member(path)?;
         let Some(format) = qemu else {
             return Err(Error::other(format!(
                 "it is an image in the format {name}, which mdspace does not read; `ewfmount FILE DIRECTORY` of the Debian \
                  package ewf-tools shows its disk as DIRECTORY/ewf1"
             )));
         };
-        let place = SocketPlace::new()?;
-        let socket = place.0.join("nbd");
         // An absolute path never begins like an URL or an option of qemu's.
         let image = path.canonicalize()?;
+        self.look(format, &image)?;
+        let place = SocketPlace::new()?;
+        let socket = place.0.join("nbd");
         let mut program = Command::new("qemu-nbd");
         program.args(["--fork", "--read-only", "--format", format, "--socket"]).arg(&socket).arg("--").arg(&image);
-        let output = program.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Error::other(format!(
-                "it is a {name} image, which qemu-nbd reads: install it (Debian package qemu-utils)"
-            )),
-            _ => Error::new(error.kind(), format!("it is a {name} image, and qemu-nbd does not start: {error}")),
-        })?;
+        let output = self.run(&mut program)?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let said = said.trim().lines().last().unwrap_or_default().trim_start_matches("qemu-nbd: ");
-            return Err(Error::other(format!("it is a {name} image, and qemu-nbd cannot read it: {said}")));
+            return Err(self.unreadable(&output));
         }
         Remote::connect(&Address { server: ServerAddress::Unix(socket), export: String::new() })
     }
 
+    fn run(self, program: &mut Command) -> Result<Output> {
+        let name = self.name;
+        program.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::other(format!(
+                "it is a {name} image, which qemu-nbd reads: install it (Debian package qemu-utils)"
+            )),
+            _ => Error::new(error.kind(), format!("it is a {name} image, and qemu-nbd does not start: {error}")),
+        })
+    }
+
+    fn unreadable(self, output: &Output) -> Error {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim().lines().last().unwrap_or_default();
+        let said = said.trim_start_matches("qemu-nbd: ").trim_start_matches("qemu-img: ");
+        Error::other(format!("it is a {} image, and qemu-nbd cannot read it: {said}", self.name))
+    }
+
+    /// Refuses a file that may be a member itself. Its data would then be taken for an image, as it was written there.
+    fn refuse_member(self, path: &Path) -> Result<()> {
+        let Self { name, .. } = self;
+        if matches!(at_once(disk::content::superblock(&DiskFile::raw(path)?)), Ok(None)) {
+            return Ok(());
+        }
+        let format = self.qemu.unwrap_or("raw");
+        Err(Error::other(format!(
+            "it begins like a {name} image, and has a superblock of md as a raw member: to say which it is, export it \
+             (qemu-nbd --persistent --shared=4 --socket=PATH with --format=raw for a member, with --format={format} for an \
+             image), and name nbd+unix:///?socket=PATH"
+        )))
+    }
+
+    /// Refuses an image that needs another file, or is cut off. What was looked at is not looked at again while it stays.
+    fn look(self, format: &str, image: &Path) -> Result<()> {
+        static SOUND: LazyLock<Mutex<HashSet<[u64; 5]>>> = LazyLock::new(Mutex::default);
+        let found = image.metadata()?;
+        let times = [found.mtime(), found.mtime_nsec()].map(i64::cast_unsigned);
+        let state = [found.dev(), found.ino(), found.len(), times[0], times[1]];
+        let sound = || SOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        if sound().contains(&state) {
+            return Ok(());
+        }
+        let files = self.files(image, &self.ask("info", format, image)?)?;
+        self.check(format, image)?;
+        self.refuse_short(&files, &self.ask("map", format, image)?)?;
+        sound().insert(state);
+        Ok(())
+    }
+
+    /// What qemu-img says of the image.
+    fn ask(self, what: &str, format: &str, image: &Path) -> Result<Value> {
+        let mut program = Command::new("qemu-img");
+        program.args([what, "--output=json", "--force-share", "-f", format]).arg(image);
+        let output = self.run(&mut program)?;
+        if !output.status.success() {
+            return Err(self.unreadable(&output));
+        }
+        let answer = serde_json::from_slice(&output.stdout);
+        answer.map_err(|error| Error::other(format!("qemu-img {what} gives no JSON: {error}")))
+    }
+
+    /// The files that hold its data, in order: the bytes of the disk that each has, and its own length.
+    fn files(self, image: &Path, info: &Value) -> Result<Vec<(u64, u64)>> {
+        let Self { name, .. } = self;
+        let data = &info["format-specific"]["data"];
+        let named = ["backing-filename", "full-backing-filename"].map(|field| &info[field]);
+        if let Some(other) = named.into_iter().chain([&data["data-file"]]).find_map(Value::as_str) {
+            return Err(Error::other(format!(
+                "it is a {name} image that needs the file {other}, and mdspace opens no file because an image names it: \
+                 `qemu-img convert -O raw IMAGE FILE` makes one file of both"
+            )));
+        }
+        let Some(extents) = data["extents"].as_array() else { return Ok(vec![(u64::MAX, image.metadata()?.len())]) };
+        let file = |extent: &Value| {
+            let named = extent["filename"].as_str().unwrap_or_default();
+            match Path::new(named).canonicalize() {
+                Ok(file) if file.parent() == image.parent() => {
+                    Ok((extent["virtual-size"].as_u64().unwrap_or(u64::MAX), file.metadata()?.len()))
+                }
+                _ => Err(Error::other(format!(
+                    "it is a {name} image that needs the file {named}, which is not in the same directory"
+                ))),
+            }
+        };
+        extents.iter().map(file).collect()
+    }
+
+    /// Refuses an image whose own tables are damaged, where qemu can check them.
+    fn check(self, format: &str, image: &Path) -> Result<()> {
+        let mut program = Command::new("qemu-img");
+        program.args(["check", "--force-share", "-f", format]).arg(image);
+        match self.run(&mut program)?.status.code() {
+            // 3: space is lost, and nothing else. 63: the format has no check.
+            Some(0 | 3 | 63) => Ok(()),
+            _ => Err(Error::other(format!(
+                "it is a {} image that is damaged or cut off, so that parts of it would read as zeros: see `qemu-img check`",
+                self.name
+            ))),
+        }
+    }
+
+    /// Refuses an image whose data lies past the end of its file.
+    fn refuse_short(self, files: &[(u64, u64)], map: &Value) -> Result<()> {
+        for piece in map.as_array().into_iter().flatten() {
+            let number = |field: &str| piece[field].as_u64();
+            let (Some(start), Some(length), Some(offset)) = (number("start"), number("length"), number("offset"))
+            else {
+                continue; // nothing, or compressed, where qemu refuses what is missing
+            };
+            let mut before = 0_u64;
+            let of_start = files.iter().find(|(disk, _)| {
+                before = before.saturating_add(*disk);
+                start < before
+            });
+            let bytes = of_start.map_or(0, |(_, bytes)| *bytes);
+            if piece["data"] == true && offset.saturating_add(length) > bytes {
+                return Err(Error::other(format!(
+                    "it is a {} image that is cut off: it has data at byte {offset} and {length} on, and its file has {bytes} \
+                     bytes; copy it again",
+                    self.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Why it is not written to.
-    pub(crate) fn refusal_to_write(self) -> Error {
+    pub(crate) fn refusal_to_write(self, path: &Path) -> Error {
+        if let Err(error) = self.refuse_member(path) {
+            return error;
+        }
         Error::other(format!(
             "it is a {} image, which is only read: keep the writes in an overlay (--overlay DIR), or convert it \
              (qemu-img convert -O raw)",

@@ -46,7 +46,7 @@ impl Medium {
 /// The connection to `part` of an export or image; `None` if `file` is neither.
 fn remote(file: &Path, part: Option<io::Part>, purpose: Purpose) -> Result<Option<Remote>, Error> {
     if let Some(format) = ImageFormat::of(file).filter(|_| purpose == Purpose::Write) {
-        return Err(format.refusal_to_write());
+        return Err(format.refusal_to_write(file));
     }
     let Some(mut remote) = place::remote(file)? else { return Ok(None) };
     if let Some(reason) = remote.forbids_writes().filter(|_| purpose == Purpose::Write) {

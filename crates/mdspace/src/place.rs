@@ -47,6 +47,11 @@ impl DiskFile {
         if let Some(remote) = remote(path)? {
             return Ok(Self { bytes: remote.bytes(), medium: Medium::Remote(RefCell::new(remote)) });
         }
+        Self::raw(path)
+    }
+
+    /// The file's own bytes, even if they are those of an image.
+    pub(crate) fn raw(path: &Path) -> Result<Self> {
         let kind = path.metadata()?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(Error::other("neither a regular file nor a block device"));

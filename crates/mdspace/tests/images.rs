@@ -74,11 +74,12 @@ fn writes_over_images_go_to_an_overlay() {
     let here = Workplace::new();
     here.run("create --level 1 --size 8M a b").ok();
     convert(&here, &["a", "b"], "qcow2");
-    here.run_with("write a.qcow2 b.qcow2 --overlay try", &data()).ok();
+    let written = here.run_with("write a.qcow2 b.qcow2 --overlay try", &data());
+    written.expect(0, &["note: a.qcow2 is an image that is only read", "not committed"]);
     here.run("read a.qcow2 b.qcow2 --overlay try --length 3000000 --output read").ok();
     assert!(here.contents(&["read"])[0] == data());
     here.run("overlay show try").ok();
-    here.run("overlay commit try").expect(2, &["a qcow2 image"]);
+    here.run("overlay commit try").expect(2, &["a qcow2 image, to which no overlay is committed"]);
     here.run("overlay discard try").ok();
 }
 
@@ -156,8 +157,13 @@ fn exports_of_nbd_servers_are_members_like_others() {
         ("nbds://127.0.0.1/", ["cannot use it", "only nbd:// and nbd+unix://"]),
         ("nbd+unix:///", ["cannot use it", "expected nbd+unix:///EXPORT?socket=PATH"]),
     ] {
-        here.run(&format!("examine {word}")).expect(2, &words);
+        let run = here.run(&format!("examine {word}"));
+        run.expect(2, &words).expect(2, &["next: correct what cannot be opened"]);
     }
+    let missing = "nbd+unix:///?socket=none.sock";
+    here.run(&format!("examine {missing}")).expect(2, &["the socket none.sock: No such file"]);
+    std::fs::write(here.path().join("a.map"), "0x0 + 1\n0x0 0x800000 +\n").expect("written");
+    here.run(&format!("examine --map {missing}=a.map a")).expect(2, &["exports take no map"]);
 }
 
 #[test]
@@ -183,4 +189,73 @@ fn what_is_missing_to_read_an_image_is_said() {
     }
     here.run("read disk.E01 b").expect(2, &["disk.E01: ", "EWF (E01)", "ewfmount FILE DIRECTORY", "ewf-tools"]);
     here.run("read broken.qcow2 b").expect(2, &["broken.qcow2: ", "a qcow2 image, and qemu-nbd cannot read it: "]);
+}
+
+#[test]
+fn an_image_that_is_cut_off_is_refused_in_every_format() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M a b c").ok();
+    here.run_with("write a b c", &(0..14_000_000_u32).map(|at| (at / 512 * 7 + at % 251) as u8).collect::<Vec<u8>>())
+        .ok();
+    for (format, words) in FORMATS {
+        convert(&here, &["c"], format);
+        let whole = std::fs::read(here.path().join(format!("c.{format}"))).expect("an image");
+        for cut in [whole.len() / 3, whole.len() / 2, whole.len() - (200 << 10)] {
+            let name = format!("cut{cut}.{format}");
+            std::fs::write(here.path().join(&name), &whole[..cut]).expect("written");
+            here.run(&format!("read a {name} --output refused")).expect(2, &[words]);
+            assert!(!here.path().join("refused").exists(), "{format}, {cut} of {} bytes", whole.len());
+        }
+    }
+}
+
+#[test]
+fn no_file_is_opened_because_an_image_names_it() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M a b").ok();
+    std::fs::write(here.path().join("secret"), vec![b's'; 8 << 20]).expect("written");
+    qemu_img(&here, &["create", "-f", "qcow2", "-b", "secret", "-F", "raw", "based.qcow2"]);
+    qemu_img(&here, &["create", "-f", "qcow2", "-o", "data_file=data,data_file_raw=on", "split.qcow2", "8M"]);
+    std::fs::create_dir(here.path().join("other")).expect("a directory");
+    qemu_img(&here, &["create", "-f", "vmdk", "-o", "subformat=monolithicFlat", "flat.vmdk", "8M"]);
+    here.run("detect flat.vmdk").ok();
+    let descriptor = std::fs::read_to_string(here.path().join("flat.vmdk")).expect("a text");
+    std::fs::rename(here.path().join("flat-flat.vmdk"), here.path().join("other/flat-flat.vmdk")).expect("moved");
+    let descriptor = descriptor.replace("flat-flat.vmdk", "other/flat-flat.vmdk");
+    std::fs::write(here.path().join("far.vmdk"), descriptor).expect("written");
+    for (image, words) in [
+        ("based.qcow2", ["needs the file secret", "qemu-img convert -O raw"]),
+        ("split.qcow2", ["needs the file data", "qemu-img convert -O raw"]),
+        ("far.vmdk", ["flat-flat.vmdk", "not in the same directory"]),
+    ] {
+        for line in ["detect", "examine"] {
+            here.run(&format!("{line} {image}")).expect(2, &words);
+        }
+        here.run(&format!("read {image} b --output refused")).expect(2, &words);
+    }
+}
+
+#[test]
+fn a_member_whose_data_begins_like_an_image_is_refused_and_an_export_says_which_it_is() {
+    let here = Workplace::new();
+    here.run("create --level 1 --metadata 1.0 --size 8M a b").ok();
+    // What has write access to the array writes an image with a backing file, and a superblock of its own at its end.
+    std::fs::copy(here.path().join("a"), here.path().join("secret")).expect("copied");
+    qemu_img(&here, &["create", "-f", "qcow2", "-b", "secret", "-F", "raw", "attack", "8M"]);
+    here.run_with("write a b", &std::fs::read(here.path().join("attack")).expect("an image")).ok();
+    let before = here.contents(&["a", "b"]);
+    for line in ["read a b --output refused", "examine a", "detect a b", "serve a b", "write a b"] {
+        let run = here.run(line);
+        run.expect(
+            2,
+            &["a: ", "begins like a qcow2 image, and has a superblock of md", "--format=raw", "--format=qcow2"],
+        );
+        assert!(!run.stderr.contains("qemu-img convert"), "{line}: {}", run.stderr);
+    }
+    assert!(here.contents(&["a", "b"]) == before);
+    let exports = ["a", "b"].map(|name| Export::of(&here, name, &[]));
+    let uri = |name: &str| format!("nbd+unix:///?socket={}/{name}.sock", here.path().display());
+    here.run(&format!("read {} {} --length 4 --output raw", uri("a"), uri("b"))).ok();
+    assert_eq!(here.contents(&["raw"])[0], b"QFI\xfb");
+    drop(exports);
 }

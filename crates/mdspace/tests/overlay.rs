@@ -32,10 +32,12 @@ fn examined(here: &Workplace, overlay: &str) -> Value {
     fn strip(value: &mut Value) {
         match value {
             Value::Object(fields) => {
-                fields.retain(|field, _| !field.ends_with("uuid") && field != "updated" && field != "created");
+                let is_time = |field: &str| ["updated", "created", "seconds"].contains(&field);
+                fields.retain(|field, _| !field.ends_with("uuid") && !is_time(field));
                 fields.values_mut().for_each(strip);
             }
             Value::Array(values) => values.iter_mut().for_each(strip),
+            Value::String(text) if text.ends_with(" s later") => text.truncate(text.rfind(", ").expect("a time")),
             _ => {}
         }
     }
@@ -232,14 +234,14 @@ fn an_overlay_that_does_not_fit_is_refused_with_the_reason_and_nothing_changes()
     };
     for (at, words) in [
         (0, ["member-0.index: overlay.magic", "not the index of an overlay"]),
-        (8, ["member-0.index: overlay.version", "this mdspace knows 1"]),
+        (8, ["member-0.index: overlay.version", "this mdspace knows 2"]),
         (20, ["member-0.index: overlay.checksum", "but the header gives"]),
     ] {
         change(&place("member-0.index"), at, &[0xff]);
         refused(&words);
         restore("member-0.index");
     }
-    let records = 40 + here.path().join("a").canonicalize().expect("a path").as_os_str().len().next_multiple_of(8);
+    let records = 48 + here.path().join("a").canonicalize().expect("a path").as_os_str().len().next_multiple_of(8);
     // There are several records: one for each flush that had something new.
     change(&place("member-0.index"), records as u64 + 24, &[0xff]);
     refused(&["overlay.record", "is damaged, and one at byte"]);
@@ -280,4 +282,227 @@ fn an_overlay_that_does_not_fit_is_refused_with_the_reason_and_nothing_changes()
         assert!(!here.path().join("none").exists(), "`{line}` left an overlay");
     }
     assert!(here.contents(&MEMBERS) == changed && !here.path().join("new").exists());
+}
+
+/// Two members of a RAID-1 with an overlay of 4 KiB in `ov`.
+fn mirror() -> Workplace {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M p q").ok();
+    here.run_with("write p q", &data(3_000_000)).ok();
+    here.run_with("write p q --offset 1M --overlay ov", &[5; 4096]).ok();
+    here
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = directory
+        .read_dir()
+        .expect("a directory")
+        .map(|file| file.expect("a file").file_name().into_string().expect("plain"))
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_directory_with_a_file_of_the_marks_name_is_no_overlay() {
+    let here = mirror();
+    for (name, text, others) in [("d", "precious", &[][..]), ("e", "", &["photo"][..])] {
+        let directory = here.path().join(name);
+        std::fs::create_dir(&directory).expect("a directory");
+        std::fs::write(directory.join("overlay"), text).expect("written");
+        others.iter().for_each(|other| std::fs::write(directory.join(other), "x").expect("written"));
+        let before = names(&directory);
+        for line in ["overlay discard", "overlay show", "overlay commit", "write p q --overlay"] {
+            here.run(&format!("{line} {name}")).expect(2, &["holds other files"]);
+            assert_eq!(names(&directory), before, "{line}");
+        }
+        assert_eq!(std::fs::read_to_string(directory.join("overlay")).expect("it stays"), text);
+    }
+    // What a process leaves that is killed before the first byte of the mark.
+    std::fs::create_dir(here.path().join("f")).expect("a directory");
+    std::fs::write(here.path().join("f/overlay"), "").expect("written");
+    here.run_with("write p q --overlay f", &[5; 4096]).ok();
+    here.run("overlay discard f").ok();
+}
+
+/// Kills a commit of `ov` after it has removed the superblock of q.
+fn half_committed() -> Workplace {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 24M p q").ok();
+    here.run_with("write p q --overlay ov", &data(16_000_000)).ok();
+    let mut commit = here.command(&["overlay", "commit", "ov"]);
+    let mut commit = commit.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("mdspace starts");
+    let magic = || {
+        let file = std::fs::File::open(here.path().join("q")).expect("a member");
+        let mut magic = [0; 4];
+        file.read_exact_at(&mut magic, 4096).expect("it is long enough");
+        magic
+    };
+    while magic() != [0; 4] {
+        assert!(commit.try_wait().expect("a child").is_none(), "it ended without removing a superblock");
+    }
+    commit.kill().expect("it runs");
+    commit.wait().expect("a child");
+    assert!(here.path().join("ov/committing").exists());
+    here
+}
+
+#[test]
+fn a_commit_is_completed_on_its_own_members_and_on_nothing_else() {
+    let here = half_committed();
+    let at = |name: &str| here.path().join(name);
+    let refused = |words: &str| {
+        let before = here.contents(&["p", "q"]);
+        here.run("overlay commit ov").expect(2, &[words, "a commit to it was interrupted"]);
+        assert!(here.contents(&["p", "q"]) == before, "{words}: a member was written to");
+    };
+    // Another file in the place of a member.
+    std::fs::rename(at("p"), at("x")).expect("moved");
+    std::fs::write(at("p"), vec![0x5a; 24 << 20]).expect("written");
+    refused("another file is in its place");
+    std::fs::rename(at("x"), at("p")).expect("moved");
+    // An array on what looks blank. The commit wrote no superblock of version 1.0 there, nor its place.
+    let member = std::fs::read(at("q")).expect("a member");
+    here.run("create --force --level 1 --metadata 1.2 --size 20M q y").ok();
+    refused("another superblock was written there since");
+    std::fs::OpenOptions::new().write(true).open(at("q")).expect("a member").write_all_at(&member, 0).expect("back");
+    std::fs::File::options()
+        .write(true)
+        .open(at("q"))
+        .expect("q")
+        .write_all_at(&[7; 512], (24 << 20) - 512)
+        .expect("w");
+    refused("its other bytes have changed since");
+    std::fs::OpenOptions::new().write(true).open(at("q")).expect("a member").write_all_at(&member, 0).expect("back");
+    // A record that cannot be read.
+    let record = std::fs::read(at("ov/committing")).expect("a record");
+    std::fs::write(at("ov/committing"), "").expect("written");
+    here.run("overlay commit ov").expect(2, &["committing: ", "cannot be told"]);
+    std::fs::write(at("ov/committing"), record).expect("written");
+
+    here.run("overlay commit ov").ok();
+    here.run("read p q --length 16000000 --output read").ok();
+    assert!(here.contents(&["read"])[0] == data(16_000_000));
+}
+
+#[test]
+fn a_member_is_never_shown_without_its_overlay_because_it_has_another_name() {
+    let here = mirror();
+    let at = |name: &str| here.path().join(name);
+    let read = |line: &str| {
+        here.run(&format!("read {line} --overlay ov --offset 1M --length 4096 --overwrite --output read")).ok();
+        assert!(here.contents(&["read"])[0] == [5; 4096], "{line}");
+    };
+    std::fs::hard_link(at("p"), at("p2")).expect("linked");
+    read("p2 q");
+    read("p@0 q@0+8M");
+    for line in ["read p@0+7M q --output refused", "examine p@0+7M"] {
+        here.run(&format!("{line} --overlay ov")).expect(2, &["begins at the same byte", "give the member that name"]);
+    }
+    std::fs::remove_file(at("p2")).expect("removed");
+
+    std::fs::create_dir(at("moved")).expect("a directory");
+    std::fs::rename(at("p"), at("moved/p")).expect("moved");
+    for line in ["read moved/p q --output refused", "examine moved/p", "write moved/p q"] {
+        here.run(&format!("{line} --overlay ov")).expect(2, &["/p, which held the same", "give the member that name"]);
+    }
+    assert_eq!(names(&at("ov")).len(), 5, "a second entry was made");
+    // Moved and changed.
+    here.run_with("write --force moved/p", &[1; 4096]).ok();
+    here.run("read moved/p q --overlay ov --output refused").expect(2, &["/p is not there"]);
+    assert!(!at("refused").exists());
+}
+
+#[test]
+fn a_member_that_changed_between_its_ends_is_refused() {
+    let here = mirror();
+    let before = here.contents(&["p", "q"]);
+    let file = std::fs::File::options().write(true).open(here.path().join("p")).expect("a member");
+    file.write_all_at(&[0xee; 4096], 5 << 20).expect("it is long enough");
+    for line in ["read p q --overlay ov --output refused", "write p q --overlay ov", "overlay commit ov"] {
+        here.run(line).expect(2, &["the member has changed since the overlay was made"]);
+    }
+    assert!(here.contents(&["q"])[0] == before[1]);
+}
+
+#[test]
+fn a_commit_without_room_changes_no_member_and_is_repeated_when_there_is_room() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M p q").ok();
+    // The members are sparse, on a file system that has less room than the overlay has changes. A namespace of its own
+    // holds it, so that no root is needed. p is copied out again, as the file system ends with the namespace.
+    let binary = env!("CARGO_BIN_EXE_mdspace");
+    let script = format!(
+        "set -e; mkdir small; mount -t tmpfs -o size=3m small small; cp --sparse=always p q small; cd small
+         mkdir ../made; {binary} write p q --overlay ../made/ov < ../input; cp -p p q ..
+         if {binary} overlay commit ../made/ov; then exit 99; else status=$?; fi
+         cmp p ../p; cmp q ../q; {binary} read p q --overlay ../made/ov --length 6000000 --output ../read
+         mount -o remount,size=30m small; {binary} overlay commit ../made/ov
+         {binary} read p q --length 6000000 --output ../now; exit $status"
+    );
+    std::fs::write(here.path().join("input"), data(6_000_000)).expect("written");
+    let output = Command::new("unshare").args(["-rm", "bash", "-c", &script]).current_dir(here.path()).output();
+    let output = output.expect("unshare of util-linux");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("no room for the changes") && said.contains("no member has changed"), "{said}");
+    assert!(here.contents(&["read"]) == here.contents(&["now"]) && here.contents(&["now"])[0] == data(6_000_000));
+}
+
+#[test]
+fn what_is_left_of_an_overlay_is_named_and_removed() {
+    let here = mirror();
+    let at = |name: &str| here.path().join(name);
+    let again = || {
+        here.run_with("write p q --offset 1M --overlay ov", &[5; 4096]).ok();
+    };
+    // Killed when all was on the members.
+    std::fs::write(at("ov/committed"), "").expect("written");
+    let shown = here.run("overlay show ov").ok().text();
+    assert!(shown.contains("it was committed to its members: mdspace overlay discard ov removes it"), "{shown}");
+    let said = here.run("overlay discard ov").ok().text();
+    assert!(said.contains("was committed to its members before") && !said.contains("as they were"), "{said}");
+    assert!(!at("ov").exists());
+    again();
+    std::fs::write(at("ov/committed"), "").expect("written");
+    here.run("overlay commit ov").ok();
+    assert!(!at("ov").exists());
+    // A file of another program, and what a process left that was killed while it made an entry.
+    again();
+    std::fs::write(at("ov/photo"), "x").expect("written");
+    std::fs::write(at("ov/member-7.data"), "").expect("written");
+    std::fs::write(at("ov/member-7.new"), "x").expect("written");
+    here.run("overlay commit ov").expect(0, &["note: ", "the directory itself stays"]);
+    assert_eq!(names(&at("ov")), ["photo"]);
+    // A link to the directory.
+    std::fs::create_dir(at("elsewhere")).expect("a directory");
+    std::os::unix::fs::symlink(at("elsewhere"), at("link")).expect("linked");
+    here.run_with("write p q --overlay link", &[5; 4096]).ok();
+    here.run("overlay discard link").expect(0, &["note: ", "the directory itself stays"]);
+    assert_eq!(names(&at("elsewhere")), Vec::<String>::new());
+    std::fs::remove_dir_all(at("ov")).expect("removed");
+    // An index that is gone, or damaged.
+    again();
+    std::fs::remove_file(at("ov/member-0.index")).expect("removed");
+    for line in ["overlay show ov", "overlay commit ov", "read p q --overlay ov --output refused"] {
+        here.run(line).expect(2, &["member-0.index: is missing", "holds changes of a member"]);
+    }
+    here.run("overlay discard ov").ok();
+    again();
+    std::fs::write(at("ov/member-0.index"), "damaged").expect("written");
+    here.run("overlay show ov").expect(2, &["member-0.index: overlay.header"]);
+    here.run("overlay discard ov").ok();
+    assert!(!at("ov").exists());
+}
+
+#[test]
+fn a_refused_command_leaves_no_overlay_where_no_file_can_be_written() {
+    let here = mirror();
+    let binary = env!("CARGO_BIN_EXE_mdspace");
+    for blocks in [0, 1] {
+        let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec {binary} write p q --overlay none");
+        let output = Command::new("bash").args(["-c", &script]).current_dir(here.path()).output().expect("bash");
+        assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(!here.path().join("none").exists(), "{blocks} blocks");
+    }
 }

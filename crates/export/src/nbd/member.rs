@@ -56,7 +56,10 @@ enum Socket {
 impl Socket {
     fn connect(server: &ServerAddress) -> Result<Self> {
         match server {
-            ServerAddress::Unix(path) => uninterrupted(|| UnixStream::connect(path)).map(Self::Unix),
+            ServerAddress::Unix(path) => {
+                let named = |error: Error| Error::new(error.kind(), format!("the socket {}: {error}", path.display()));
+                uninterrupted(|| UnixStream::connect(path)).map(Self::Unix).map_err(named)
+            }
             ServerAddress::Tcp { host, port } => {
                 let mut failed = Error::new(ErrorKind::NotFound, "the host has no address");
                 for address in (&**host, *port).to_socket_addrs()? {

@@ -4,11 +4,14 @@
 //! flushed. In between, the members have some of the changes, and must not be taken for an array. So their superblocks
 //! are first copied into the overlay and removed from the members, then the data is written, and the superblocks last.
 
-use super::{ACTION, Layer, MARK, OverlayDirectory};
+use super::record::{Record, reserve};
+use super::{ACTION, Layer, MARK, OverlayDirectory, is_marked};
+use crate::images::ImageFormat;
 use crate::machine::{Machine, Purpose, not_opened};
 use crate::medium::Medium;
 use crate::names::name_of;
-use crate::overlay::files::{Stage, entries, open_entry};
+use crate::overlay::files::{Stage, all_files, entries, open_entry};
+use crate::place;
 use engine::wipe::{superblocks, wipe};
 use engine::{Member, MemberError, Pool, Refusal};
 use format::overlay::{BLOCK_BYTES, Blocks};
@@ -24,11 +27,26 @@ const PIECE_BYTES: u64 = 1 << 20;
 impl OverlayDirectory {
     /// The members of the overlay, as they are opened.
     pub(crate) fn members(&self) -> Result<Vec<PathBuf>, Refusal> {
-        if !self.path.join(MARK).exists() {
-            return Err(self.refused("there is no overlay"));
-        }
+        self.must_exist()?;
         let entries = entries(&self.path).map_err(|error| self.refused(error.to_string()))?;
         Ok(entries.into_iter().map(|(_, header)| std::ffi::OsString::from_vec(header.name).into()).collect())
+    }
+
+    /// Those members whose names can be read, for a message.
+    pub(crate) fn readable_members(&self) -> Result<Vec<PathBuf>, Refusal> {
+        self.must_exist()?;
+        let files = all_files(&self.path).map_err(|error| self.refused(error.to_string()))?;
+        let headers = files.iter().filter_map(|entry| entry.decode().ok());
+        Ok(headers.map(|index| std::ffi::OsString::from_vec(index.header.name).into()).collect())
+    }
+
+    fn must_exist(&self) -> Result<(), Refusal> {
+        if is_marked(&self.path) { Ok(()) } else { Err(self.refused("there is no overlay")) }
+    }
+
+    /// Whether its changes are all on the members, so that only the overlay is left to be removed.
+    pub(crate) fn is_committed(&self) -> bool {
+        Stage::of(&self.path) == Stage::Committed
     }
 
     /// Whether a commit was interrupted.
@@ -36,8 +54,8 @@ impl OverlayDirectory {
         Stage::of(&self.path) == Stage::Committing
     }
 
-    /// Removes the overlay with all that it holds.
-    pub(crate) fn discard(&self) -> Result<(), Refusal> {
+    /// Removes the overlay with all that it holds, damaged or not. Returns why its directory stays, if it does.
+    pub(crate) fn discard(&self) -> Result<Option<String>, Refusal> {
         self.hold(true).map_err(|error| self.refused(error.to_string()))?;
         if self.is_half_committed() {
             return Err(self
@@ -47,17 +65,18 @@ impl OverlayDirectory {
         self.remove()
     }
 
-    /// Removes all of its files, and the directory if nothing else is in it.
-    fn remove(&self) -> Result<(), Refusal> {
+    /// Removes all of its files, and the directory if nothing else is in it; else the result says why it stays.
+    fn remove(&self) -> Result<Option<String>, Refusal> {
         let removed = || {
-            for (entry, _) in entries(&self.path)? {
+            for entry in all_files(&self.path)? {
                 entry.remove()?;
             }
             Stage::forget(&self.path)?;
-            std::fs::remove_file(self.path.join(MARK))?;
-            std::fs::remove_dir(&self.path)
+            std::fs::remove_file(self.path.join(MARK))
         };
-        removed().map_err(|error| self.refused(error.to_string()).after("some of its files may be removed"))
+        removed().map_err(|error| self.refused(error.to_string()).after("some of its files may be removed"))?;
+        let stays = std::fs::remove_dir(&self.path).err();
+        Ok(stays.map(|error| format!("{}: the directory itself stays: {error}", name_of(&self.path))))
     }
 
     fn refused(&self, reason: impl Into<String>) -> Refusal {
@@ -79,6 +98,8 @@ impl OverlayDirectory {
 pub(crate) struct Commit<'a> {
     directory: &'a OverlayDirectory,
     members: Vec<(String, StoredOverlay)>,
+    /// The members, as they are opened.
+    paths: Vec<PathBuf>,
     pool: Pool,
 }
 
@@ -86,12 +107,14 @@ impl<'a> Commit<'a> {
     /// Opens all members, and checks that they are as they were. Nothing is written.
     pub(crate) fn open(machine: &Machine, directory: &'a OverlayDirectory) -> Result<Self, Refusal> {
         let mut members = Vec::new();
-        for path in directory.members()? {
-            let under = Medium::open(&path, None, Purpose::Write).map_err(|error| not_opened(&error))?;
-            let layer = directory.layer_to_commit(&path).map_err(|error| not_opened(&error))?;
-            members.push((name_of(&path), layer.over(under.into_member())));
+        let paths = directory.members()?;
+        for path in &paths {
+            refuse_image(path)?;
+            let under = Medium::open(path, None, Purpose::Write).map_err(|error| not_opened(&error))?;
+            let layer = directory.layer_to_commit(path).map_err(|error| not_opened(&error))?;
+            members.push((name_of(path), layer.over(under.into_member())));
         }
-        Ok(Self { directory, members, pool: machine.pool.clone() })
+        Ok(Self { directory, members, paths, pool: machine.pool.clone() })
     }
 
     /// The bytes that will be written.
@@ -99,11 +122,12 @@ impl<'a> Commit<'a> {
         self.members.iter().map(|(_, overlay)| overlay.blocks().count() * BLOCK_BYTES).sum()
     }
 
-    /// Writes the changes to the members, and removes the overlay. `progress` gets the bytes of each transfer.
+    /// Writes the changes to the members, and removes the overlay. `progress` gets the bytes of each transfer. Returns why
+    /// the overlay's directory stays, if it does.
     ///
     /// # Errors
     /// When a member or the overlay fails; a later commit continues.
-    pub(crate) async fn run(&self, progress: &dyn Fn(u64)) -> Result<(), Refusal> {
+    pub(crate) async fn run(&self, progress: &dyn Fn(u64)) -> Result<Option<String>, Refusal> {
         if Stage::of(&self.directory.path) != Stage::Committed {
             let written = self.write(progress).await;
             written.map_err(|refusal| refusal.or_advice("repeat the command when it is well: it continues"))?;
@@ -113,11 +137,9 @@ impl<'a> Commit<'a> {
 
     async fn write(&self, progress: &dyn Fn(u64)) -> Result<(), Refusal> {
         let file_failed = |error: std::io::Error| self.directory.refused(error.to_string());
-        if Stage::of(&self.directory.path) == Stage::InUse {
-            for (name, overlay) in &self.members {
-                self.keep_superblocks(name, overlay).await.map_err(|error| Refusal::member_error(name, &error))?;
-            }
-            Stage::begin_commit(&self.directory.path).map_err(file_failed)?;
+        match Stage::of(&self.directory.path) {
+            Stage::InUse => self.begin().await?,
+            Stage::Committing | Stage::Committed => self.check_begun().await?,
         }
         let begun = |refusal: Refusal| refusal.after("the members have some of the changes");
         for (name, overlay) in &self.members {
@@ -139,6 +161,47 @@ impl<'a> Commit<'a> {
         }
         self.flush().await.map_err(|(name, error)| failed(name, error))?;
         Stage::end_commit(&self.directory.path).map_err(file_failed).map_err(begun)
+    }
+
+    /// Makes sure that the commit can be completed, also by another process. The members stay as they are.
+    async fn begin(&self) -> Result<(), Refusal> {
+        for (name, overlay) in &self.members {
+            self.keep_superblocks(name, overlay).await.map_err(|error| Refusal::member_error(name, &error))?;
+        }
+        let mut records = Vec::new();
+        for (path, (name, overlay)) in self.paths.iter().zip(&self.members) {
+            reserve(path, overlay).map_err(|error| {
+                let reason = format!("there is no room for the changes: {error}");
+                Refusal::new(reason).of(name).advice("make room on its file system; no member has changed")
+            })?;
+            records.push(Record::of(path, overlay, &self.pool).await?);
+        }
+        let records = serde_json::to_vec(&records).expect("plain values");
+        Stage::begin_commit(&self.directory.path, &records).map_err(|error| self.directory.refused(error.to_string()))
+    }
+
+    /// Refuses to continue a commit on other members than those with which it began.
+    async fn check_begun(&self) -> Result<(), Refusal> {
+        let damaged = |reason: String| {
+            let refusal = self.directory.refused(format!("committing: {reason}")).advice(
+                "whether the members are those of the commit cannot be told: they may have some of the changes; restore the \
+                 directory's files, or remove the directory, and the changes are lost",
+            );
+            Err(refusal)
+        };
+        let read = Stage::record(&self.directory.path).map_err(|error| error.to_string());
+        let records: Vec<Record> = match read.and_then(|read| serde_json::from_slice(&read).map_err(|e| e.to_string()))
+        {
+            Ok(records) => records,
+            Err(reason) => return damaged(reason),
+        };
+        if records.len() != self.members.len() {
+            return damaged(format!("it has {} members, and the overlay {}", records.len(), self.members.len()));
+        }
+        for ((record, path), (_, overlay)) in records.iter().zip(&self.paths).zip(&self.members) {
+            record.check(path, overlay, &self.pool).await?;
+        }
+        Ok(())
     }
 
     /// Copies the superblocks of the member below into the overlay, where it has none of its own at their places.
@@ -188,6 +251,20 @@ impl<'a> Commit<'a> {
             overlay.under().flush().await.map_err(|error| (&**name, error))?;
         }
         Ok(())
+    }
+}
+
+/// Refuses a member that is an image in another format, which is never written to.
+fn refuse_image(path: &Path) -> Result<(), Refusal> {
+    match ImageFormat::of(&place::file_of(path)) {
+        Some(format) if !place::is_uri(path) => {
+            let reason =
+                format!("it is a {} image, to which no overlay is committed: images are only read", format.name());
+            let advice =
+                "use the array with --overlay as it is, or copy it (`mdspace read --overlay DIR --output FILE`)";
+            Err(Refusal::new(reason).of(name_of(path)).advice(advice))
+        }
+        _ => Ok(()),
     }
 }
 

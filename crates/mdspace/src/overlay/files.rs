@@ -7,8 +7,10 @@ use super::Layer;
 use crate::machine::Purpose;
 use format::overlay::{BLOCK_BYTES, Header, Index};
 use io::{Direct, Lock, OpenFile, OpenOptions};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes of an index that surely have all of its header: a path has 4096 at most.
@@ -27,6 +29,8 @@ pub(super) enum Stage {
 
 const COMMITTING: &str = "committing";
 const COMMITTED: &str = "committed";
+#[cfg(feature = "command")]
+const COMMITTING_NEW: &str = "committing.new";
 
 impl Stage {
     /// The stage of the overlay in `directory`.
@@ -40,9 +44,21 @@ impl Stage {
 
     /// Begins a commit: the members may be written to once this has returned.
     #[cfg(feature = "command")]
-    pub(super) fn begin_commit(directory: &Path) -> Result<()> {
-        File::create(directory.join(COMMITTING))?.sync_all()?;
+    ///
+    /// `record` says what the members are; [`Stage::record`] returns it to a later commit.
+    pub(super) fn begin_commit(directory: &Path, record: &[u8]) -> Result<()> {
+        let new = directory.join(COMMITTING_NEW);
+        let mut file = File::create(&new)?;
+        file.write_all(record)?;
+        file.sync_all()?;
+        std::fs::rename(new, directory.join(COMMITTING))?;
         sync_directory(directory)
+    }
+
+    /// What the commit that has begun knows of the members.
+    #[cfg(feature = "command")]
+    pub(super) fn record(directory: &Path) -> Result<Vec<u8>> {
+        std::fs::read(directory.join(COMMITTING))
     }
 
     /// Ends a commit: the overlay may be removed once this has returned.
@@ -55,7 +71,7 @@ impl Stage {
     /// Removes the mark of a commit, last of all.
     #[cfg(feature = "command")]
     pub(super) fn forget(directory: &Path) -> Result<()> {
-        for name in [COMMITTING, COMMITTED] {
+        for name in [COMMITTING_NEW, COMMITTING, COMMITTED] {
             remove(&directory.join(name))?;
         }
         Ok(())
@@ -75,9 +91,20 @@ impl Entry {
         Self { index: file("index"), data: file("data") }
     }
 
-    /// Its number, if `name` is that of an index.
+    /// Its number, if `name` is that of one of its files.
     fn number(name: &str) -> Option<u64> {
-        name.strip_prefix("member-")?.strip_suffix(".index")?.parse().ok()
+        let (number, kind) = name.strip_prefix("member-")?.split_once('.')?;
+        let is_ours = number.bytes().all(|byte| byte.is_ascii_digit()) && ["index", "data", "new"].contains(&kind);
+        number.parse().ok().filter(|_| is_ours)
+    }
+
+    /// A data file without its index. Only one that was never written to is what a killed process left.
+    fn check_orphan(&self) -> Result<()> {
+        if self.data.metadata()?.blocks() == 0 {
+            return Ok(());
+        }
+        let (index, data) = (self.index.display(), self.data.display());
+        Err(Error::other(format!("{index}: is missing, and {data} holds changes of a member")))
     }
 
     /// Removes it if its index names no block. Returns whether it is removed.
@@ -88,6 +115,7 @@ impl Entry {
     /// Removes it.
     pub(super) fn remove(&self) -> Result<()> {
         remove(&self.index)?;
+        remove(&self.index.with_extension("new"))?;
         remove(&self.data)
     }
 
@@ -108,16 +136,25 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// The entries in `directory` with their headers, by number.
-pub(super) fn entries(directory: &Path) -> Result<Vec<(Entry, Header)>> {
-    let mut numbers = Vec::new();
+/// What has any file in `directory`, whole or not, by number.
+pub(super) fn all_files(directory: &Path) -> Result<Vec<Entry>> {
+    let mut numbers = BTreeSet::new();
     for file in directory.read_dir()? {
         numbers.extend(file?.file_name().to_str().and_then(Entry::number));
     }
-    numbers.sort_unstable();
+    Ok(numbers.into_iter().map(|number| Entry::numbered(directory, number)).collect())
+}
+
+/// The entries in `directory` with their headers, by number.
+pub(super) fn entries(directory: &Path) -> Result<Vec<(Entry, Header)>> {
     let mut found = Vec::new();
-    for number in numbers {
-        let entry = Entry::numbered(directory, number);
+    for entry in all_files(directory)? {
+        if !entry.index.exists() {
+            if entry.data.exists() {
+                entry.check_orphan()?;
+            }
+            continue;
+        }
         let mut bytes = Vec::new();
         File::open(&entry.index)?.take(HEADER_BYTES_MAX).read_to_end(&mut bytes)?;
         let (header, _) = Header::decode(&bytes).map_err(|defect| entry.damaged(&defect))?;
@@ -135,6 +172,14 @@ pub(super) fn make_entry(directory: &Path, header: &Header) -> Result<Entry> {
     };
     let number = (next..).find(is_free).expect("numbers do not end");
     let entry = Entry::numbered(directory, number);
+    let made = write_entry(directory, header, &entry);
+    if made.is_err() {
+        drop(entry.remove()); // the first error counts
+    }
+    made.map(|()| entry)
+}
+
+fn write_entry(directory: &Path, header: &Header, entry: &Entry) -> Result<()> {
     io::create_sparse(&entry.data, header.identity.bytes.next_multiple_of(BLOCK_BYTES))?;
     File::open(&entry.data)?.sync_all()?;
     let new = entry.index.with_extension("new");
@@ -142,8 +187,7 @@ pub(super) fn make_entry(directory: &Path, header: &Header) -> Result<Entry> {
     index.write_all(&header.encode())?;
     index.sync_all()?;
     std::fs::rename(new, &entry.index)?;
-    sync_directory(directory)?;
-    Ok(entry)
+    sync_directory(directory)
 }
 
 fn sync_directory(directory: &Path) -> Result<()> {

@@ -7,23 +7,25 @@
 #[cfg(feature = "command")]
 mod commit;
 mod files;
+mod identity;
+#[cfg(feature = "command")]
+mod record;
 
 #[cfg(feature = "command")]
 pub(crate) use commit::Commit;
 
 use crate::machine::Purpose;
 use crate::names::name_of;
-use crate::place;
-use disk::{Section, Source};
 use engine::Refusal;
 use files::{Entry, Stage, entries, make_entry, open_entry};
-use format::overlay::{END_BYTES, Header, Identity, checksum};
+use format::overlay::Header;
+use identity::{identity_of, key_of};
 use io::{AnyMember, OpenError, OpenFile, StoredFiles, StoredOverlay};
 use std::fs::{DirBuilder, File, TryLockError};
-use std::io::{Error, ErrorKind, Result, Write};
-use std::os::unix::ffi::OsStringExt;
+use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The file that marks a directory as an overlay. A process that uses the overlay has it locked.
@@ -39,6 +41,8 @@ pub(crate) struct OverlayDirectory {
     /// Whether the directory existed before this process used it.
     existed: bool,
     held: Mutex<Option<Held>>,
+    /// Whether this process made the mark, which is removed again if no entry is left.
+    made_mark: AtomicBool,
     /// The entries that this process made, which are removed again if they stay empty.
     made: Mutex<Vec<Entry>>,
 }
@@ -77,12 +81,18 @@ impl OverlayDirectory {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(refused(format!("cannot be used for an overlay: {error}"))),
             Ok(mut entries) => {
-                if !path.join(MARK).exists() && entries.next().is_some() {
+                if !is_marked(path) && entries.next().is_some() {
                     return Err(refused("holds other files".to_owned()).advice("name a new directory"));
                 }
             }
         }
-        Ok(Self { path: path.to_owned(), existed: path.exists(), held: Mutex::default(), made: Mutex::default() })
+        Ok(Self {
+            path: path.to_owned(),
+            existed: path.exists(),
+            held: Mutex::default(),
+            made_mark: AtomicBool::new(false),
+            made: Mutex::default(),
+        })
     }
 
     /// Its path.
@@ -105,7 +115,7 @@ impl OverlayDirectory {
         match purpose {
             Purpose::Write => self.hold(true)?,
             Purpose::Read => self.hold(false)?,
-            Purpose::Look if !self.path.join(MARK).exists() => return Ok(None),
+            Purpose::Look if !is_marked(&self.path) => return Ok(None),
             Purpose::Look => {}
         }
         let stage = Stage::of(&self.path);
@@ -119,8 +129,11 @@ impl OverlayDirectory {
         }
         let entry = match self.entry_of(member, stage)? {
             Some(entry) => entry,
-            None if purpose != Purpose::Write => return Ok(None),
             None => {
+                identity::refuse_other_name(member, &entries(&self.path)?, purpose)?;
+                if purpose != Purpose::Write {
+                    return Ok(None);
+                }
                 let header = Header { name: key_of(member)?, identity: identity_of(member)? };
                 let entry = make_entry(&self.path, &header)?;
                 self.made.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
@@ -132,20 +145,11 @@ impl OverlayDirectory {
 
     /// The entry of `member`, which must be as it was when the entry was made, unless a commit has begun to change it.
     fn entry_of(&self, member: &Path, stage: Stage) -> Result<Option<Entry>> {
-        match self.find(&key_of(member)?)? {
+        match identity::find(member, entries(&self.path)?)? {
             Some((_, header)) if stage == Stage::InUse && header.identity != identity_of(member)? => {
                 Err(Error::other("the member has changed since the overlay was made"))
             }
             found => Ok(found.map(|(entry, _)| entry)),
-        }
-    }
-
-    /// The entry of the member `name`.
-    fn find(&self, name: &[u8]) -> Result<Option<(Entry, Header)>> {
-        let mut found = entries(&self.path)?.into_iter().filter(|(_, header)| header.name == name);
-        match (found.next(), found.next()) {
-            (_, Some(_)) => Err(Error::other("the overlay has two entries of the member")),
-            (found, None) => Ok(found),
         }
     }
 
@@ -159,18 +163,27 @@ impl OverlayDirectory {
         if !is_exclusive && !path.exists() {
             return Err(Error::new(ErrorKind::NotFound, format!("{}: there is no overlay", self.path.display())));
         }
-        if !path.exists() {
+        let is_new = !path.exists();
+        if is_new {
             DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
-            let mut mark = File::create_new(&path)?;
-            mark.write_all(MARK_TEXT)?;
-            mark.sync_all()?;
+            if let Err(error) = File::create_new(&path) {
+                if !self.existed {
+                    drop(std::fs::remove_dir(&self.path)); // it may hold the mark of another process
+                }
+                return Err(error);
+            }
         }
-        let mark = File::options().read(true).write(is_exclusive).open(&path)?;
+        let mut mark = File::options().read(true).write(is_exclusive).open(&path)?;
         *held = None; // a shared lock of this process would exclude its exclusive one
         match if is_exclusive { mark.try_lock() } else { mark.try_lock_shared() } {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(Error::other("another process uses the overlay")),
             Err(TryLockError::Error(error)) => return Err(error),
+        }
+        self.made_mark.fetch_or(is_new, Ordering::Relaxed);
+        if is_exclusive && mark.metadata()?.len() == 0 {
+            mark.write_all(MARK_TEXT)?;
+            mark.sync_all()?;
         }
         *held = Some(Held { is_exclusive, _mark: mark });
         Ok(())
@@ -181,7 +194,8 @@ impl Drop for OverlayDirectory {
     /// Removes entries that this process made and that name no block, and the directory if nothing else is in it.
     fn drop(&mut self) {
         let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
-        if !made.is_empty() && made.iter().all(Entry::remove_if_empty) {
+        let has_made = self.made_mark.load(Ordering::Relaxed) || !made.is_empty();
+        if has_made && made.iter().all(Entry::remove_if_empty) {
             drop(self.remove_if_empty()); // fails where something else is in it
         }
     }
@@ -190,7 +204,7 @@ impl Drop for OverlayDirectory {
 impl OverlayDirectory {
     /// Removes the overlay itself if it has no entry, and the directory if this process made it.
     fn remove_if_empty(&self) -> Result<()> {
-        if entries(&self.path)?.is_empty() {
+        if files::all_files(&self.path)?.is_empty() {
             std::fs::remove_file(self.path.join(MARK))?;
             if !self.existed {
                 std::fs::remove_dir(&self.path)?;
@@ -200,29 +214,18 @@ impl OverlayDirectory {
     }
 }
 
-/// The name of a member in an index: the same for every path of the same file or device, or of the same part of it.
-fn key_of(member: &Path) -> Result<Vec<u8>> {
-    let (file, at, bytes) = place::identity(member)?;
-    let mut name = file.into_os_string();
-    match (at, bytes) {
-        (0, u64::MAX) => {}
-        (at, u64::MAX) => name.push(format!("@{at}")),
-        (at, bytes) => name.push(format!("@{at}+{bytes}")),
+/// Whether `directory` is an overlay. Its mark is a file with our text; a process that was killed may have left an empty
+/// one, with nothing beside it.
+fn is_marked(directory: &Path) -> bool {
+    let mark = directory.join(MARK);
+    if !mark.symlink_metadata().is_ok_and(|found| found.is_file()) {
+        return false; // opening anything else could wait or act
     }
-    Ok(name.into_vec())
-}
-
-/// What a member holds now.
-fn identity_of(member: &Path) -> Result<Identity> {
-    let (file, part) = place::resolve(member)?;
-    let file = place::DiskFile::open(&file)?;
-    let io::Part { at, bytes } = part.unwrap_or(io::Part { at: 0, bytes: u64::MAX });
-    let section = Section::new(&file, at, bytes);
-    let bytes = section.bytes();
-    let length = bytes.min(END_BYTES);
-    let sum = |at| {
-        let read = place::at_once(section.read(at, length as usize));
-        read.map(|bytes| checksum(&bytes)).map_err(Error::other)
-    };
-    Ok(Identity { bytes, first: sum(0)?, last: sum(bytes - length)? })
+    let mut text = Vec::new();
+    let read = File::open(mark).and_then(|file| file.take(MARK_TEXT.len() as u64).read_to_end(&mut text));
+    match (read, directory.read_dir()) {
+        (Ok(0), Ok(files)) => files.count() == 1,
+        (Ok(_), _) => text == MARK_TEXT,
+        (Err(_), _) => false,
+    }
 }

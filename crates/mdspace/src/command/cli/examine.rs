@@ -38,7 +38,14 @@ struct Report {
 struct Unusable {
     name: String,
     reason: String,
+    /// Whether it was opened, so that it is known to be no member.
+    #[serde(skip)]
+    is_open: bool,
 }
+
+/// Advice about what is unusable.
+const NO_MEMBER: &str = "name only members of arrays";
+const NOT_OPENED: &str = "correct what cannot be opened, or leave it out";
 
 /// An array of the members.
 #[derive(Serialize)]
@@ -85,7 +92,11 @@ async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Repo
             && is_named
             && let Some(refusal) = disk.without_members()
         {
-            report.unusable.push(Unusable { name: name_of(&disk.path), reason: Failure::from(refusal).reason() });
+            report.unusable.push(Unusable {
+                name: name_of(&disk.path),
+                reason: Failure::from(refusal).reason(),
+                is_open: true,
+            });
         }
         disk.notes().iter().for_each(|note| tell!("note: {note}"));
         paths.extend(disk.damaged().map(|(path, _)| path.to_owned()));
@@ -95,7 +106,7 @@ async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Repo
             Ok(candidate) => candidate,
             Err(refusal) => {
                 let reason = Failure::from(refusal).reason();
-                report.unusable.push(Unusable { name: name_of(&path), reason });
+                report.unusable.push(Unusable { name: name_of(&path), reason, is_open: false });
                 continue;
             }
         };
@@ -103,7 +114,11 @@ async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Repo
             // Other files of a directory are not an error: the user did not name them.
             Err(refusal) if is_no_member(&refusal) && is_in_a_directory(&arguments.members.members, &path) => {}
             Err(refusal) => {
-                report.unusable.push(Unusable { name: candidate.name, reason: Failure::from(refusal).reason() });
+                report.unusable.push(Unusable {
+                    name: candidate.name,
+                    reason: Failure::from(refusal).reason(),
+                    is_open: true,
+                });
             }
             Ok(member) => {
                 match arrays.iter_mut().find(|(uuid, _)| *uuid == member.array_uuid) {
@@ -234,9 +249,15 @@ impl Report {
     fn verdict(&self) -> Result<(), Failure> {
         if !self.unusable.is_empty() {
             let reasons: Vec<&str> = self.unusable.iter().map(|member| &*member.reason).collect();
+            let failure = Failure::refused(reasons.join("\n  and: "));
             let is_hidden = reasons.iter().any(|reason| reason.contains(io::NOT_IN_IMAGE));
-            let advice = if is_hidden { HIDDEN } else { "name only members of arrays" };
-            return Err(Failure::refused(reasons.join("\n  and: ")).advise(advice));
+            // What cannot be opened may well be a member: its reason says what to do.
+            let advice = match self.unusable.iter().any(|member| !member.is_open) {
+                true => NOT_OPENED,
+                false if is_hidden => HIDDEN,
+                false => NO_MEMBER,
+            };
+            return Err(failure.advise(advice));
         }
         let is_unwell = |array: &&ArrayFound| array.status.is_none() || array.is_damaged;
         let Some(array) = self.arrays.iter().find(is_unwell) else { return Ok(()) };

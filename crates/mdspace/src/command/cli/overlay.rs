@@ -6,7 +6,7 @@
 use crate::command::cli::arguments::{OverlayAction, OverlayArguments};
 use crate::command::cli::examine::look;
 use crate::command::text::failure::Failure;
-use crate::command::text::output::{columns, print, print_json};
+use crate::command::text::output::{columns, print, print_json, tell};
 use crate::command::text::progress::Progress;
 use crate::command::text::size::Size;
 use crate::machine::{Arena, Machine, Purpose};
@@ -31,6 +31,8 @@ struct Shown {
     directory: String,
     /// Whether a commit was interrupted, so that the members have some of the changes.
     half_committed: bool,
+    /// Whether a commit was interrupted when only the overlay was left to be removed.
+    committed: bool,
     members: Vec<Layered>,
 }
 
@@ -85,13 +87,14 @@ pub(crate) fn run(arguments: &OverlayArguments, kernel: Option<&'static Kernel>)
 fn show(arguments: &OverlayArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let directory = OverlayDirectory::at(&arguments.directory)?;
     let machine = Machine::start(kernel, Arena::Small)?.over(Some(&arguments.directory))?;
+    let committed = directory.is_committed();
     let shown = machine.run(async {
         let mut members = Vec::new();
-        for path in directory.members()? {
+        for path in if committed { Vec::new() } else { directory.members()? } {
             members.push(Layered::of(&machine, &path).await);
         }
         let half_committed = directory.is_half_committed();
-        Ok::<_, Failure>(Shown { directory: name_of(&arguments.directory), half_committed, members })
+        Ok::<_, Failure>(Shown { directory: name_of(&arguments.directory), half_committed, committed, members })
     })?;
     if arguments.json {
         print_json(&shown)?
@@ -106,8 +109,11 @@ fn show(arguments: &OverlayArguments, kernel: Option<&'static Kernel>) -> Result
 
 fn discard(arguments: &OverlayArguments) -> Result<(), Failure> {
     let directory = OverlayDirectory::at(&arguments.directory)?;
-    let members = directory.members()?.iter().map(|path| name_of(path)).collect();
-    directory.discard()?;
+    if directory.is_committed() {
+        return remove_committed(arguments, &directory);
+    }
+    let members = directory.readable_members()?.iter().map(|path| name_of(path)).collect();
+    note(directory.discard()?);
     let ended = Ended { directory: name_of(&arguments.directory), members, committed_bytes: 0 };
     match arguments.json {
         true => print_json(&ended),
@@ -115,15 +121,38 @@ fn discard(arguments: &OverlayArguments) -> Result<(), Failure> {
     }
 }
 
+/// Removes what is left of an overlay whose changes are all on the members.
+fn remove_committed(arguments: &OverlayArguments, directory: &OverlayDirectory) -> Result<(), Failure> {
+    let members = directory.readable_members()?.iter().map(|path| name_of(path)).collect();
+    note(directory.discard()?);
+    let ended = Ended { directory: name_of(&arguments.directory), members, committed_bytes: 0 };
+    match arguments.json {
+        true => print_json(&ended),
+        false => print(&format!("{}: was committed to its members before, and is removed now\n", ended.directory)),
+    }
+}
+
+/// Says why the overlay's directory stays.
+fn note(stays: Option<String>) {
+    if let Some(reason) = stays {
+        tell!("note: {reason}");
+    }
+}
+
 fn commit(arguments: &OverlayArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let directory = OverlayDirectory::at(&arguments.directory)?;
+    if directory.is_committed() {
+        return remove_committed(arguments, &directory);
+    }
     let machine = Machine::start(kernel, Arena::Medium)?;
     let ended = machine.run(async {
         let members = directory.members()?.iter().map(|path| name_of(path)).collect();
         let commit = Commit::open(&machine, &directory)?;
         let committed_bytes = commit.bytes();
         let progress = RefCell::new(Progress::start("commit", Some(committed_bytes)));
-        commit.run(&|bytes| progress.borrow_mut().advance(bytes)).await?;
+        let stays = commit.run(&|bytes| progress.borrow_mut().advance(bytes)).await?;
+        drop(progress);
+        note(stays);
         Ok::<_, Failure>(Ended { directory: name_of(&arguments.directory), members, committed_bytes })
     })?;
     let Ended { directory, members, committed_bytes } = &ended;
@@ -188,6 +217,9 @@ impl Shown {
         let mut text: String = self.members.iter().map(Layered::text).collect();
         let directory = &self.directory;
         text += &match (self.half_committed, self.members.is_empty()) {
+            _ if self.committed => {
+                format!("it was committed to its members: mdspace overlay discard {directory} removes it\n")
+            }
             (true, _) => format!("its commit was interrupted: mdspace overlay commit {directory}\n"),
             (false, true) => "it holds nothing\n".to_owned(),
             (false, false) => {

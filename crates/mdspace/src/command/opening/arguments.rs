@@ -7,6 +7,7 @@ use crate::command::text::geometry::GeometryText;
 use crate::machine::Consent;
 use crate::maps::Maps;
 use crate::names::name_of;
+use crate::place::is_uri;
 use clap::{Args, ValueEnum};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -136,6 +137,10 @@ impl MapArguments {
         let pairs = self.named.iter().map(|word| {
             pair(word).ok_or_else(|| {
                 let word = name_of(Path::new(word));
+                if is_uri(Path::new(&word)) {
+                    return Failure::refused(format!("--map {word}: exports take no map"))
+                        .advise("give the map where the image is, or use the image itself");
+                }
                 Failure::refused(format!("--map {word}: not two existing files with `=` between them"))
                     .advise("give the image and its map, as in --map disk1.img=disk1.map")
             })

@@ -75,14 +75,17 @@ impl Member for Failing {
 /// A commit of the overlay in `place`, whose members fail after `left` changes.
 fn commit<'a>(machine: &Machine, directory: &'a OverlayDirectory, left: u64) -> Commit<'a> {
     let left = Rc::new(Cell::new(left));
+    let mut paths = Vec::new();
     let members = entries(&directory.path).expect("entries").into_iter().map(|(entry, header)| {
         let path = PathBuf::from(String::from_utf8(header.name).expect("a plain name"));
         let file = FileMember::open(&path, &OpenOptions::default()).expect("a member");
         let under = AnyMember::Foreign(ForeignMember::new(Failing { file, left: left.clone() }));
         let layer = open_entry(&entry, Purpose::Write).expect("its files");
+        paths.push(path.clone());
         (path.display().to_string(), layer.over(under))
     });
-    Commit { directory, members: members.collect(), pool: machine.pool.clone() }
+    let members = members.collect();
+    Commit { directory, members, paths, pool: machine.pool.clone() }
 }
 
 async fn view(commit: &Commit<'_>) -> Vec<Vec<u8>> {
