@@ -275,7 +275,9 @@ fn a_partial_parity_log_that_cannot_be_used_is_passed_over_by_force_alone() {
     scene.is_dirty("a b c d");
     scene.reads("a b c d", &["warning: the partial parity log cannot be used", "ppl.signature"]);
     for command in ["read", "serve --read-only --nbd unix:n --control k"] {
-        scene.run(&format!("{command} a b c")).expect(2, &["ppl.signature", "a current member", "--force", "missing: 3"]);
+        scene
+            .run(&format!("{command} a b c"))
+            .expect(2, &["ppl.signature", "a current member", "--force", "missing: 3"]);
     }
     scene.reads("--force a b c", &["warning: the partial parity log cannot be used", "the write hole"]);
 }
