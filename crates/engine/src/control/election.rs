@@ -199,6 +199,11 @@ fn seat_of<M: Member>(candidate: &Offered<M>, best: &Superblock) -> Result<Resul
     if let Some(field) = difference(own, best) {
         return Err(Refusal::new("differs from the array's other members").of(&candidate.name).field(field));
     }
+    if own.events == best.events && own.reshape != best.reshape {
+        let reason = "says another reshape, or another position of it, than the array's other members of the same age";
+        let advice = "md writes the same to all of them: give only those that agree, or copies from before the change";
+        return Err(Refusal::new(reason).of(&candidate.name).field("superblock.reshape_position").advice(advice));
+    }
     Ok(match role {
         DeviceRole::Faulty => Err("the other members call it faulty".to_owned()),
         // The slot was given to it, but its superblock does not say yet how much of its data is current.

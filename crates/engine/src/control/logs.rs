@@ -5,8 +5,11 @@
 //!   refused for writing. When the journal is lost, the members' superblocks call the array clean even after a power
 //!   loss. mdadm refuses such an array without `--force`, and starts it read-only with it. So does this engine.
 //! * A dirty array with a partial parity log is repaired by that log, as by md. Where a member is missing, nothing else
-//!   repairs it: if the log cannot be used, the array is refused without `force`. md writes the log's arrays only dirty
-//!   from their first byte; one that is dirty from another has parity that was never built.
+//!   repairs it: if the log cannot be used, the array is refused without `force`.
+//! * md calls each active array with such a log dirty from its first byte, also in its first resync. So parity may not
+//!   have been built yet, and nothing on the members tells. md resyncs an array with all members whose log holds no
+//!   write, and starts a degraded one. Here parity then replaces nothing as long as all members are present. Without a
+//!   member it does, as by md, with a warning.
 //!
 //! Facts: measured on the kernel and mdadm; `super_1_sync` in `drivers/md/md.c` (`MD_JOURNAL_CLEAN`),
 //! `Assemble.c` of mdadm.
@@ -101,10 +104,9 @@ pub(crate) async fn replay<M: Member>(
 }
 
 impl Log {
-    /// Whether parity agrees with the data now. `missing` are slots without a current member.
+    /// Whether parity is taken to agree with the data. `missing` are slots without a current member.
     pub(crate) fn agrees(&self, missing: &[Slot]) -> bool {
-        // A torn log had no write under way, so that md starts a degraded array with it. A whole one it resyncs.
-        matches!(self, Self::Replayed(replayed) if replayed.torn == 0 || !missing.is_empty())
+        matches!(self, Self::Replayed(_)) && !missing.is_empty()
     }
 
     /// What the user should know.
@@ -140,7 +142,8 @@ impl Log {
                 false => format!("{bytes} bytes of what {held} held {what}: they cannot be read without --force"),
             }
         });
-        [Some(first), unknown].into_iter().flatten().collect()
+        let unbuilt = (!missing.is_empty()).then(|| unbuilt_warning(replayed.entries, missing));
+        [Some(first), unbuilt, unknown].into_iter().flatten().collect()
     }
 
     /// Refuses a dirty and degraded array whose log was not replayed, if the log alone can repair it.
@@ -154,6 +157,19 @@ impl Log {
             Self::Untouched | Self::Unusable(_) | Self::Replayed(_) | Self::Journal { .. } => Ok(()),
         }
     }
+}
+
+/// The warning that no superblock tells whether the parity that stands in for a member was ever built.
+fn unbuilt_warning(writes: u64, missing: &[Slot]) -> String {
+    let held = slots_text(missing);
+    let weakest = match writes {
+        0 => "; no log held a write, so that the array may well have been in that resync",
+        _ => "",
+    };
+    format!(
+        "what {held} held is wrong where parity was never built: if the array's first resync had not ended, nothing on the \
+         members tells{weakest}"
+    )
 }
 
 /// The refusal of a dirty and degraded array with a partial parity log, for a caller that cannot replay it.

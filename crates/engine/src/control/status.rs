@@ -3,6 +3,7 @@
 //!
 //! It only reads. Facts: the superblocks, and the counters of the running array.
 
+use crate::control::assemble::ahead;
 pub use crate::control::checksums::ChecksumStatus;
 use crate::control::examined::ReshapeExamined;
 use crate::control::forced::Forced;
@@ -144,6 +145,7 @@ impl Status {
         self.left_out.retain(|left_out| self.members.iter().all(|member| member.name != left_out.name));
         self.warnings.extend(there.warnings);
         self.warnings.dedup();
+        self.warnings.extend(reshape.may_be_ahead(control.core.geometry()).then(|| ahead(reshape)));
         let reshape = ReshapeExamined::of(reshape);
         let (side, at) = (if reshape.backwards { "from" } else { "up to" }, reshape.position_bytes);
         self.warnings.push(format!(

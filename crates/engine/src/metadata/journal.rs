@@ -11,7 +11,7 @@
 use crate::base::buffer::Pool;
 use crate::device::Device;
 use crate::metadata::partial_parity::Slots;
-use crate::seam::bytes::{read_bytes, write_bytes};
+use crate::seam::bytes::{read_bytes, replace_bytes};
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use format::geometry::{Parity, Role};
@@ -205,7 +205,7 @@ impl<M: Member> Journal<M> {
 
 /// Writes a row's block to one member, before the array runs.
 pub(crate) async fn write<M: Member>(device: &Device<M>, row: u64, bytes: &[u8], pool: &Pool) -> Result<(), Refusal> {
-    let written = write_bytes(&device.member, pool, device.absolute(ComponentByte(row)), bytes).await;
+    let written = replace_bytes(&device.member, pool, device.absolute(ComponentByte(row)), bytes).await;
     written.map_err(|error| Refusal::member_error(&device.name, &error))
 }
 

@@ -15,7 +15,7 @@
 
 use crate::base::buffer::Pool;
 use crate::device::Device;
-use crate::seam::bytes::{read_bytes, write_bytes};
+use crate::seam::bytes::{read_bytes, replace_bytes};
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use format::geometry::Parity;
@@ -157,7 +157,7 @@ async fn carry_out<M: Member>(
         }
         if is_known {
             let at = partial.device.absolute(ComponentByte(rows.start));
-            let written = write_bytes(&partial.device.member, pool, at, &sum).await;
+            let written = replace_bytes(&partial.device.member, pool, at, &sum).await;
             written.map_err(|error| Refusal::member_error(&partial.device.name, &error))?;
         } else if changed.len() > 1 {
             replayed.unknown.push((repair.parity_slot(), rows));

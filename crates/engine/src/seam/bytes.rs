@@ -23,6 +23,21 @@ pub(crate) async fn write_bytes<M: Member>(
     member.write(MemberByte(start), buffer.freeze()).await
 }
 
+/// As [`write_bytes`], but whole logical blocks are written without a read, which a bad medium would fail. Only for members
+/// whose writes stay in memory.
+pub(crate) async fn replace_bytes<M: Member>(
+    member: &M,
+    pool: &Pool,
+    at: MemberByte,
+    bytes: &[u8],
+) -> Result<(), MemberError> {
+    let unit = u64::from(member.limits().logical_block_bytes);
+    match at.0.is_multiple_of(unit) && (bytes.len() as u64).is_multiple_of(unit) {
+        true => member.write(at, pool.copy_of(bytes)).await,
+        false => write_bytes(member, pool, at, bytes).await,
+    }
+}
+
 /// Reads any byte range of a member.
 pub(crate) async fn read_bytes<M: Member>(
     member: &M,

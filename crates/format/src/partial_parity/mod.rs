@@ -59,8 +59,7 @@ const _: () = {
 /// One write that may have to be repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// The start of the written data in the array: in sectors of 512 bytes, or of the member's logical block size if
-    /// that is larger.
+    /// The start of the written data in the array, in sectors of 512 bytes, whatever the members' logical blocks are.
     pub data_sector: u64,
     /// Bytes of partial parity in the log; 0 when whole stripes were written.
     pub partial_parity_bytes: u32,

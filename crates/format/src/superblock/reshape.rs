@@ -4,7 +4,7 @@
 //! the old one. Nothing here reads a member.
 //!
 //! Facts: `raid5_run` and `make_request` in `drivers/md/raid5.c`, `raid10_run` and `raid10_read_request` in
-//! `drivers/md/raid10.c`, `super_1_validate` in `drivers/md/md.c`.
+//! `drivers/md/raid10.c`, `super_1_validate` in `drivers/md/md.c`; for positions that are behind, measured on the kernel.
 
 use super::{DeviceRole, Reshape, Superblock};
 use crate::Defect;
@@ -124,6 +124,13 @@ impl Reshape {
             true => position.min(array_bytes)..array_bytes,
             false => 0..position.min(array_bytes),
         })
+    }
+
+    /// Whether the data may have been moved further than the position says. A reshape with parity that keeps the number
+    /// of members, and that md began on a running array, records a position only now and then, or never: md looks at
+    /// the distance of the data offsets first when it assembles the array anew (`min_offset_diff` in `raid5_run`).
+    pub fn may_be_ahead(&self, geometry: &Geometry) -> bool {
+        self.delta_disks == 0 && matches!(geometry, Geometry::Parity(_))
     }
 
     /// By how many bytes the data of the members moves, as md counts it: the least that is gained.

@@ -3,12 +3,12 @@
 //! member is missing afterwards. What is read is the last state, to the byte.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, Candidate, Durability, Pool};
+use engine::{Array, AssembleOptions, Candidate, Durability, Pool, Refusal};
 use format::geometry::{Geometry, Level, Parity, Role};
 use format::journal::{BLOCK_BYTES, BLOCK_SECTORS, MetaBlock, Payload, checksum};
 use format::superblock::{DeviceRole, Superblock, Version, decode};
 use format::units::{ArrayByte, DeviceNumber, MemberByte, Sectors, Slot};
-use mdspace_sim::{Random, SimMember, World};
+use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::rc::Rc;
 
 const COMPONENT: u64 = 64 << 10;
@@ -134,9 +134,17 @@ fn log_row(log: &mut Log, parity: &Parity, row: u64, old: &State, new: &State, w
     log.append(payloads, &blocks);
 }
 
-async fn look(level: Level, slots: u16, seed: u64, world: &World) {
-    let mut random = Random::new(seed);
-    let old = images(level, slots, None, &mut random, world).await;
+/// An array that a loss of power has left with a journal.
+struct Scene {
+    /// In the order of their slots, then the journal.
+    members: Vec<SimMember>,
+    parity: Parity,
+    rows: Vec<(u64, Story)>,
+    last: State,
+}
+
+async fn scene(level: Level, slots: u16, random: &mut Random, world: &World) -> Scene {
+    let old = images(level, slots, None, random, world).await;
     let geometry = Geometry::new(&superblock_of(&old.0[0]).shape(&[])).expect("a shape");
     let Geometry::Parity(parity) = geometry else { unreachable!("a level with parity") };
     let rows: Vec<(u64, Story)> = (0..COMPONENT).step_by(ROW).map(|row| (row, *random.pick(&STORIES))).collect();
@@ -155,8 +163,8 @@ async fn look(level: Level, slots: u16, seed: u64, world: &World) {
     };
     let middle_bytes = change(&old.1, &[Story::Logged, Story::Flushed, Story::Again]);
     let last_bytes = change(&middle_bytes, &[Story::Cached, Story::Flushed, Story::Again]);
-    let middle = images(level, slots, Some(&middle_bytes), &mut random, world).await;
-    let last = images(level, slots, Some(&last_bytes), &mut random, world).await;
+    let middle = images(level, slots, Some(&middle_bytes), random, world).await;
+    let last = images(level, slots, Some(&last_bytes), random, world).await;
 
     let tail = random.within(0..RING_BLOCKS);
     let image = vec![0; DATA_AT as usize + RING_BLOCKS as usize * BLOCK_BYTES];
@@ -193,20 +201,35 @@ async fn look(level: Level, slots: u16, seed: u64, world: &World) {
     }
     log.image[..DATA_AT as usize].copy_from_slice(&old.0[0][..DATA_AT as usize]);
     members.push(member(&log.image, slots.into(), slots, tail, world));
-    let missing = (seed as usize % (usize::from(slots) + 1)).checked_sub(1);
+    Scene { members, parity, rows, last }
+}
+
+async fn assemble(members: &[SimMember], world: &World) -> Result<Array<SimMember, VirtualClock>, Refusal> {
+    let options = AssembleOptions { read_only: true, replay: true, ..AssembleOptions::default() };
+    Array::assemble(candidates(members), options, Pool::new(1 << 20), world.clock()).await
+}
+
+/// Reads all without the member that the seed chooses, or none. What cannot be read is in a row of `bad`: how many blocks.
+async fn look(scene: &Scene, bad: &[u64], seed: u64, world: &World) -> usize {
+    let Scene { members, parity, rows, last } = scene;
+    let missing = (seed as usize % members.len()).checked_sub(1);
     let here: Vec<_> =
         members.iter().enumerate().filter(|(index, _)| Some(*index) != missing).map(|(_, one)| one.clone()).collect();
-    let options = AssembleOptions { read_only: true, replay: true, ..AssembleOptions::default() };
-    let array = Array::assemble(candidates(&here), options, Pool::new(1 << 20), world.clock()).await;
-    let context = format!("{level:?} seed {seed} without {missing:?}");
-    let array = array.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
-    let read = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("it can be read");
-    for (index, block) in read.chunks(ROW).enumerate() {
-        let at = index * ROW;
-        let (_, component, _) = parity.locate(ArrayByte(at as u64));
+    let context = format!("seed {seed} without {missing:?}");
+    let array = assemble(&here, world).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
+    let mut lost = 0;
+    for at in (0..array.bytes()).step_by(ROW) {
+        let (_, component, _) = parity.locate(ArrayByte(at));
         let story = rows.iter().find(|(row, _)| *row == component.0).expect("each row has one").1;
-        assert!(*block == last.1[at..at + ROW], "{context}: byte {at}, {story:?}");
+        match array.read(at, array.pool().take(ROW)).await {
+            Ok(block) => assert!(*block == last.1[at as usize..][..ROW], "{context}: byte {at}, {story:?}"),
+            Err(error) => {
+                assert!(bad.contains(&component.0) && missing.is_some(), "{context}: byte {at}, {story:?}: {error}");
+                lost += 1;
+            }
+        }
     }
+    lost
 }
 
 /// A member with a superblock that knows of the journal.
@@ -228,12 +251,67 @@ fn member(image: &[u8], index: usize, slots: u16, tail: u64, world: &World) -> S
     SimMember::new(format!("m{index}"), world, image, Rc::default())
 }
 
+const SHAPES: [(Level, u16); 4] = [(Level::Raid5, 3), (Level::Raid5, 4), (Level::Raid6, 4), (Level::Raid6, 5)];
+
 #[test]
 fn a_replayed_journal_gives_the_last_state_of_each_row() {
     for seed in 0..40 {
-        let (level, slots) =
-            [(Level::Raid5, 3), (Level::Raid5, 4), (Level::Raid6, 4), (Level::Raid6, 5)][seed as usize % 4];
+        let (level, slots) = SHAPES[seed as usize % 4];
         let world = World::new(seed);
-        world.run(look(level, slots, seed, &world), || false).expect("the power does not go");
+        let course = async {
+            let scene = scene(level, slots, &mut Random::new(seed), &world).await;
+            look(&scene, &[], seed, &world).await;
+        };
+        world.run(course, || false).expect("the power does not go");
     }
+}
+
+#[test]
+fn bad_sectors_cost_blocks_of_their_rows_alone_when_a_journal_is_replayed() {
+    let mut lost = 0;
+    for seed in 0..40 {
+        let (level, slots) = SHAPES[seed as usize % 4];
+        let world = World::new(seed);
+        let course = async {
+            let mut random = Random::new(seed);
+            let scene = scene(level, slots, &mut random, &world).await;
+            let bad: Vec<u64> = scene.rows.iter().map(|(row, _)| *row).filter(|_| random.once_in(3)).collect();
+            for row in &bad {
+                let (member, bytes) = (random.within(0..slots.into()) as usize, on_member(*row));
+                let faults = scene.members[member].faults();
+                faults.latent.borrow_mut().push(bytes.start as u64..bytes.end as u64);
+            }
+            look(&scene, &bad, seed, &world).await
+        };
+        lost += world.run(course, || false).expect("the power does not go");
+    }
+    assert!(lost > 0, "some of the rows lack a member, too");
+}
+
+#[test]
+fn a_journal_of_another_age_than_the_members_is_refused() {
+    let world = World::new(3);
+    let course = async {
+        let scene = scene(Level::Raid5, 3, &mut Random::new(3), &world).await;
+        let journal = scene.members.last().expect("the journal is the last");
+        for member in &scene.members {
+            set_events(member, 100);
+        }
+        for (events, stale) in [(98, Some("stale journal")), (99, None), (101, None), (102, Some("members are stale"))]
+        {
+            set_events(journal, events);
+            let refusal = assemble(&scene.members, &world).await.err();
+            let is_right = refusal
+                .as_ref()
+                .map(|refusal| (refusal.field.as_deref(), stale.is_some_and(|words| refusal.reason.contains(words))));
+            assert_eq!(is_right, stale.map(|_| (Some("superblock.events"), true)), "{events}: {refusal:?}");
+        }
+    };
+    world.run(course, || false).expect("the power does not go");
+}
+
+fn set_events(member: &SimMember, events: u64) {
+    let mut superblock = superblock_of(&member.contents());
+    superblock.events = events;
+    member.plant(SUPER_AT as u64, &superblock.encode());
 }

@@ -279,3 +279,61 @@ fn the_log_of_a_clean_array_is_not_replayed() {
     };
     world.run(course, || false).expect("the power does not go");
 }
+
+#[test]
+fn parity_that_may_never_have_been_built_replaces_nothing_while_all_members_are_there() {
+    let mut lost = 0;
+    for seed in 0..30 {
+        let world = World::new(seed);
+        let course = async {
+            let mut random = Random::new(seed);
+            let mut scene = Scene::new(3, &mut random, &world).await;
+            if seed % 3 > 0 {
+                scene.write(&mut random);
+            }
+            scene.log(false, &mut random);
+            announce(&scene.members, false, Resync::From(Sectors(0)));
+            let unwritten = |stripe: &u64| scene.writes.iter().all(|write| write.stripe != *stripe);
+            let unbuilt: Vec<u64> = (0..COMPONENT / CHUNK).filter(unwritten).collect();
+            for stripe in &unbuilt {
+                let at = DATA_AT + stripe * CHUNK;
+                let slot = |role| scene.parity.stripe(*stripe).slot_of(role).expect("a slot").index();
+                scene.members[slot(Role::P)].plant(at, &random_bytes(&mut random, CHUNK));
+                let faults = scene.members[slot(Role::Data(0))].faults();
+                faults.latent.borrow_mut().push(at..at + CHUNK);
+            }
+            let array = assemble(&scene.members, &world, false).await;
+            for at in (0..array.bytes()).step_by(CHUNK as usize) {
+                let (stripe, index) = (at / scene.parity.stripe_bytes(), at % scene.parity.stripe_bytes() / CHUNK);
+                let read = array.read(at, array.pool().take(CHUNK as usize)).await;
+                let is_bad = unbuilt.contains(&stripe) && index == 0;
+                assert_eq!(read.is_err(), is_bad, "seed {seed}: byte {at}");
+                lost += usize::from(is_bad);
+            }
+        };
+        world.run(course, || false).expect("the power does not go");
+    }
+    assert!(lost > 0, "some stripes were not written");
+}
+
+#[test]
+fn a_missing_member_of_a_dirty_array_is_read_with_a_warning_that_parity_may_never_have_been_built() {
+    for is_written in [false, true] {
+        let world = World::new(5);
+        let course = async {
+            let mut random = Random::new(5);
+            let mut scene = Scene::new(3, &mut random, &world).await;
+            if is_written {
+                scene.write(&mut random);
+            }
+            scene.log(false, &mut random);
+            announce(&scene.members, false, Resync::From(Sectors(0)));
+            let warnings = async |members| assemble(members, &world, false).await.status().warnings.join("\n");
+            let (whole, degraded) = (warnings(&scene.members).await, warnings(&scene.members[1..]).await);
+            assert!(!whole.contains("never built"), "{whole}");
+            assert!(degraded.contains("slot 0 held is wrong where parity was never built"), "{degraded}");
+            assert_eq!(degraded.contains("no log held a write"), !is_written, "{degraded}");
+        };
+        world.run(course, || false).expect("the power does not go");
+    }
+}

@@ -31,13 +31,31 @@ struct Case {
     backwards: bool,
 }
 
+impl Case {
+    /// Whether md may have moved more data than the position says.
+    fn may_be_ahead(&self) -> bool {
+        self.level != Level::Raid10 && self.old.slots == self.new.slots
+    }
+}
+
 fn offer(members: &[SimMember]) -> Vec<Candidate<SimMember>> {
     members.iter().map(|member| Candidate { name: member.name(), member: member.clone() }).collect()
 }
 
-async fn read_side(members: &[SimMember], world: &World) -> Result<Array<SimMember, VirtualClock>, Refusal> {
-    let offer = Offer { members: offer(members), bitmap: None };
-    Array::assemble_to_read(offer, AssembleOptions::default(), Pool::new(1 << 20), world.clock()).await
+async fn read_side(
+    members: &[SimMember],
+    force: bool,
+    world: &World,
+) -> Result<Array<SimMember, VirtualClock>, Refusal> {
+    let (offer, pool) = (Offer { members: offer(members), bitmap: None }, Pool::new(1 << 20));
+    Array::assemble_to_read(offer, AssembleOptions { force, ..AssembleOptions::default() }, pool, world.clock()).await
+}
+
+/// Changes a member's superblock.
+fn edit(member: &SimMember, change: &dyn Fn(&mut Superblock)) {
+    let mut superblock = superblock_of(&member.contents());
+    change(&mut superblock);
+    member.plant(SUPER_AT as u64, &superblock.encode());
 }
 
 fn superblock_of(image: &[u8]) -> Superblock {
@@ -131,7 +149,16 @@ async fn look(case: Case, seed: u64, world: &World) {
             let here = members.iter().enumerate().filter(|(index, _)| Some(*index) != missing);
             let here: Vec<_> = here.map(|(_, member)| member.clone()).collect();
             let context = format!("{case:?} at {position} without {missing:?}");
-            let array = read_side(&here, world).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
+            if case.may_be_ahead() {
+                let refusal = read_side(&here, false, world).await.err().expect("the position may be behind");
+                assert_eq!(refusal.field.as_deref(), Some("superblock.reshape_position"), "{context}: {refusal}");
+                assert!(refusal.advice.is_some_and(|advice| advice.contains("--force")), "{context}");
+            }
+            let array = read_side(&here, case.may_be_ahead(), world).await;
+            let array = array.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
+            let is_warned =
+                array.status().warnings.iter().any(|warning| warning.contains("beyond the recorded position"));
+            assert_eq!(is_warned, case.may_be_ahead(), "{context}: {:?}", array.status().warnings);
             let size = array.bytes();
             assert!(
                 size <= both && both < size + chunk * u64::from(case.old.slots.max(case.new.slots)),
@@ -186,12 +213,9 @@ fn a_position_where_md_would_not_go_on_is_refused() {
         let (new, _) = array(case.level, case.new, to, &mut random, &world).await;
         let refused = async |position, case, change: &dyn Fn(&mut Superblock)| {
             let members = put_together(case, position, &old, &new, &world);
-            for member in &members {
-                let mut superblock = superblock_of(&member.contents());
-                change(&mut superblock);
-                member.plant(SUPER_AT as u64, &superblock.encode());
-            }
-            let refusal = read_side(&members, &world).await.err().unwrap_or_else(|| panic!("{position} is read"));
+            members.iter().for_each(|member| edit(member, change));
+            let refusal =
+                read_side(&members, false, &world).await.err().unwrap_or_else(|| panic!("{position} is read"));
             refusal.field.expect("a field")
         };
         let reshape = |superblock: &mut Superblock, change: &dyn Fn(&mut Reshape)| {
@@ -204,6 +228,60 @@ fn a_position_where_md_would_not_go_on_is_refused() {
         assert_eq!(refused(0, case, &|one| reshape(one, &|to| to.new_chunk = 0)).await, "superblock.new_chunk");
         assert_eq!(refused(0, case, &|one| reshape(one, &|to| to.delta_disks = 4)).await, "superblock.delta_disks");
         assert_eq!(refused(0, case, &|one| reshape(one, &|to| to.new_layout = 99)).await, "superblock.layout");
+    };
+    world.run(course, || false).expect("the power does not go");
+}
+
+#[test]
+fn a_member_that_is_left_out_does_not_say_where_the_data_moved() {
+    let shape = |slots| Shape { slots, layout: 0x102, chunk: 4096 };
+    let case = Case { level: Level::Raid10, old: shape(4), new: shape(5), backwards: false };
+    let world = World::new(10);
+    let course = async {
+        let mut random = Random::new(10);
+        let (from, to) = offsets(case);
+        let (old, _) = array(case.level, case.old, from, &mut random, &world).await;
+        let (new, bytes) = array(case.level, case.new, to, &mut random, &world).await;
+        let members = put_together(case, 8192, &old, &new, &world);
+        members[1..].iter().for_each(|member| edit(member, &|superblock| superblock.events += 9));
+        edit(&members[0], &|superblock| {
+            // It failed before the reshape began.
+            (superblock.reshape, superblock.new_offset, superblock.raid_disks) = (None, None, 4);
+            superblock.roles.truncate(4);
+        });
+        let array = read_side(&members, false, &world).await.expect("the others have all the data");
+        let read = array.read(0, array.pool().take(8192)).await.expect("it can be read");
+        assert!(*read == bytes[..8192], "the new shape");
+        let left_out: Vec<_> = array.status().left_out.into_iter().map(|left_out| left_out.name).collect();
+        assert_eq!(left_out, [members[0].name()]);
+    };
+    world.run(course, || false).expect("the power does not go");
+}
+
+#[test]
+fn members_of_the_same_age_that_say_another_reshape_are_refused() {
+    let shape = |slots| Shape { slots, layout: 2, chunk: 4096 };
+    let case = Case { level: Level::Raid5, old: shape(3), new: shape(4), backwards: false };
+    let world = World::new(11);
+    let course = async {
+        let mut random = Random::new(11);
+        let (from, to) = offsets(case);
+        let (old, _) = array(case.level, case.old, from, &mut random, &world).await;
+        let (new, _) = array(case.level, case.new, to, &mut random, &world).await;
+        for (what, change) in [
+            ("another position", (|reshape| reshape.position = Sectors(0)) as fn(&mut Reshape)),
+            ("another layout", |reshape| reshape.new_layout = 0),
+            ("the other direction", |reshape| reshape.backwards = true),
+        ] {
+            let members = put_together(case, 12288, &old, &new, &world);
+            edit(&members[2], &|superblock| superblock.reshape.iter_mut().for_each(change));
+            for force in [false, true] {
+                let refusal =
+                    read_side(&members, force, &world).await.err().unwrap_or_else(|| panic!("{what} is read"));
+                assert_eq!(refusal.field.as_deref(), Some("superblock.reshape_position"), "{what}: {refusal}");
+                assert_eq!(refusal.member, Some(members[2].name()), "{what}: {refusal}");
+            }
+        }
     };
     world.run(course, || false).expect("the power does not go");
 }

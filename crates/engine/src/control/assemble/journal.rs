@@ -32,7 +32,8 @@ pub(super) fn take_journal<M>(mut offered: Vec<Offered<M>>) -> (Vec<Offered<M>>,
     (offered, Some(Journal { name, member, superblock }))
 }
 
-/// Refuses a journal that is not this array's, or that was left behind.
+/// Refuses a journal that is not this array's, that was left behind, or that left all the members behind. In the last case
+/// a replay would mix two ages of the array.
 pub(super) fn check_current<M>(journal: &Journal<M>, freshest: &Superblock) -> Result<(), Refusal> {
     let own = &journal.superblock;
     let refuse = |reason: String, field: &str| Err(Refusal::new(reason).of(&journal.name).field(field));
@@ -42,6 +43,13 @@ pub(super) fn check_current<M>(journal: &Journal<M>, freshest: &Superblock) -> R
     if freshest.events.saturating_sub(own.events) > 1 {
         let reason = format!("a stale journal: its events are {}, the array's {}", own.events, freshest.events);
         return refuse(reason, "superblock.events");
+    }
+    if own.events.saturating_sub(freshest.events) > 1 {
+        let reason =
+            format!("the members are stale: their events are {}, the journal's {}", freshest.events, own.events);
+        return refuse(reason, "superblock.events").map_err(|refusal| {
+            refusal.advice("give the members as they are now; without the journal, --force reads those as they were")
+        });
     }
     Ok(())
 }
@@ -72,29 +80,31 @@ impl<M: Member, C: Clock> Control<M, C> {
         for (row, data) in rows {
             self.write_row(parity, row, &data).await?;
         }
+        self.core.update_whole();
         self.data.drop_caches();
         Ok(())
     }
 
+    /// Writes one row. Where the rest of the row cannot be read, its parity is not known, and nothing is reconstructed from
+    /// the old one.
     async fn write_row(&self, parity: &Parity, row: u64, data: &BTreeMap<Slot, Vec<u8>>) -> Result<(), Refusal> {
         let stripe = parity.stripe(row / parity.chunk_bytes());
         let slots: Vec<Slot> = stripe.slots().collect();
         let (data_slots, parity_slots) = slots.split_at(usize::from(stripe.data_chunks()));
-        let mut chunks = Vec::with_capacity(data_slots.len());
-        for (slot, index) in data_slots.iter().zip(0..) {
-            chunks.push(match data.get(slot) {
-                Some(bytes) => bytes.clone(),
-                None => {
-                    let within = index * parity.chunk_bytes() + row % parity.chunk_bytes();
-                    let at = stripe.number() * parity.stripe_bytes() + within;
-                    let read = self.data.read(at, self.core.pool.take(BLOCK_BYTES)).await;
-                    read.map_err(|error| Refusal::new(error.reason).field("journal"))?.to_vec()
-                }
-            });
-        }
+        let first = stripe.number() * parity.stripe_bytes() + row % parity.chunk_bytes();
         let mut parities = vec![vec![0; BLOCK_BYTES]; parity_slots.len()];
-        let known: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
-        compute_all(self.core.info.kernel, &stripe, parities.iter_mut().map(Vec::as_mut_slice), &known);
+        match self.whole_row(first, parity.chunk_bytes(), data_slots, data).await {
+            Some(chunks) => {
+                let known: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
+                compute_all(self.core.info.kernel, &stripe, parities.iter_mut().map(Vec::as_mut_slice), &known);
+            }
+            None => {
+                let rows = row..row + BLOCK_BYTES as u64;
+                let devices = parity_slots.iter().filter_map(|slot| self.core.device(*slot));
+                devices.for_each(|device| device.bad.shut(&rows));
+                parities.clear();
+            }
+        }
         let new = parity_slots.iter().copied().zip(&parities).chain(data.iter().map(|(slot, bytes)| (*slot, bytes)));
         for (slot, bytes) in new {
             if let Some(device) = self.core.device(slot) {
@@ -102,5 +112,27 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
         }
         Ok(())
+    }
+
+    /// The data of a row whose first block is at array byte `first`: the journal's, and the rest from the array. `None` if
+    /// any of that cannot be read.
+    async fn whole_row(
+        &self,
+        first: u64,
+        chunk_bytes: u64,
+        slots: &[Slot],
+        data: &BTreeMap<Slot, Vec<u8>>,
+    ) -> Option<Vec<Vec<u8>>> {
+        let mut chunks = Vec::with_capacity(slots.len());
+        for (slot, index) in slots.iter().zip(0..) {
+            chunks.push(match data.get(slot) {
+                Some(bytes) => bytes.clone(),
+                None => {
+                    let at = first + index * chunk_bytes;
+                    self.data.read(at, self.core.pool.take(BLOCK_BYTES)).await.ok()?.to_vec()
+                }
+            });
+        }
+        Some(chunks)
     }
 }

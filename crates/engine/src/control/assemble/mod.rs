@@ -19,4 +19,6 @@ mod shape;
 mod start;
 mod supported;
 
+pub(crate) use reshape::ahead;
+
 pub use crate::control::offer::{AssembleOptions, CACHE_BYTES, LeftOut, Offer};

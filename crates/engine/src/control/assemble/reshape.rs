@@ -21,6 +21,9 @@ use super::start::find_all;
 const ADVICE: &str = "let md and mdadm finish the reshape, on copies of the members: mdadm --assemble, with the \
     --backup-file that the reshape was begun with";
 
+const AHEAD_ADVICE: &str = "let no md go on with it, as md believes the position; --force reads by the position, and \
+    --geometry reads one shape throughout, so that both can be compared";
+
 impl<M: Member + Clone, C: Clock> Control<M, C> {
     /// [`crate::Array::assemble_to_read`].
     pub(crate) async fn assemble_to_read(
@@ -45,10 +48,18 @@ impl<M: Member + Clone, C: Clock> Control<M, C> {
             Self::assemble_found(members, None, options.clone(), pool.clone(), clock.clone()).await
         };
         let (old, new) = (side(Side::Old).await?, side(Side::New).await?);
-        let moved: Vec<_> = offered.iter().filter_map(|offered| data_offsets(&offered.found.superblock)).collect();
+        let members: Vec<_> = [&old, &new].iter().flat_map(|side| side.core.members()).collect();
+        let seated = offered.iter().filter(|offered| members.iter().any(|member| member.name == offered.name));
+        let moved: Vec<_> = seated.filter_map(|offered| data_offsets(&offered.found.superblock)).collect();
         let reshaped = reshape
             .reshaped(freshest.layout, old.core.geometry(), new.core.geometry(), &moved)
             .map_err(|defect| Refusal::defect(&name, defect).advice(ADVICE))?;
+        if reshape.may_be_ahead(old.core.geometry()) && !options.force {
+            return Err(Refusal::new(ahead(&reshape))
+                .of(name)
+                .field("superblock.reshape_position")
+                .advice(AHEAD_ADVICE));
+        }
         // The array has the bytes that both shapes have room for.
         let array_bytes = old.core.geometry().array_bytes().min(new.core.geometry().array_bytes());
         let (one, other, range) = match old.core.geometry().array_bytes() == array_bytes {
@@ -63,6 +74,15 @@ impl<M: Member + Clone, C: Clock> Control<M, C> {
         }
         Ok(one)
     }
+}
+
+/// Why the position of a reshape is not believed.
+pub(crate) fn ahead(reshape: &Reshape) -> String {
+    format!(
+        "the reshape keeps the number of members, and md may have moved data beyond the recorded position, byte {}: such \
+         data would be read wrong",
+        reshape.position.bytes()
+    )
 }
 
 /// Refuses what md does not combine with a reshape.
