@@ -50,7 +50,7 @@ compare() {
     before=$told
     "$mdspace" read --force --output got --overwrite "${cut[@]}" 2>notes || fail "read --force: $(<notes)"
     "$mdspace" read --output sure --overwrite "${cut[@]}" 2>notes || fail "read: $(<notes)"
-    if grep --quiet "were being written" notes; then
+    if grep --quiet "may have been under way" notes; then
         ((++lost))
     else
         hand either sure was is || fail "$told"

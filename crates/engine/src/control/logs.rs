@@ -79,8 +79,7 @@ pub(crate) enum Log {
     },
 }
 
-/// Replays the partial parity logs of an array that needs it. Rows whose missing chunk may hold anything become
-/// unreadable, unless the user accepts the write hole.
+/// Replays the partial parity logs of an array that needs it.
 pub(crate) async fn replay<M: Member>(
     geometry: &Geometry,
     freshest: &Superblock,
@@ -93,14 +92,10 @@ pub(crate) async fn replay<M: Member>(
     if !(options.replay && (is_due || mutant!("log-of-clean-array-replayed"))) {
         return Log::Untouched;
     }
-    let replayed = match partial_parity::replay(parity, &freshest.set_uuid, slots, pool).await {
-        Ok(replayed) => replayed,
-        Err(refusal) => return Log::Unusable(refusal),
-    };
-    for (slot, rows) in replayed.unknown.iter().filter(|_| !options.force) {
-        slots[slot.index()].iter().for_each(|device| device.bad.shut(rows));
+    match partial_parity::replay(parity, &freshest.set_uuid, slots, pool).await {
+        Ok(replayed) => Log::Replayed(replayed),
+        Err(refusal) => Log::Unusable(refusal),
     }
-    Log::Replayed(replayed)
 }
 
 impl Log {
@@ -110,7 +105,7 @@ impl Log {
     }
 
     /// What the user should know.
-    pub(crate) fn warnings(&self, missing: &[Slot], force: bool) -> Vec<String> {
+    pub(crate) fn warnings(&self, missing: &[Slot]) -> Vec<String> {
         let replayed = match self {
             Self::Untouched | Self::Journal { rows: 0 } => return Vec::new(),
             Self::Journal { rows } => {
@@ -131,16 +126,13 @@ impl Log {
             "the array was not stopped cleanly: its partial parity log was replayed in memory, {writes}{torn}; no member \
              was changed"
         );
-        let bytes: u64 = replayed.unknown.iter().map(|(_, rows)| rows.end - rows.start).sum();
-        let unknown = (bytes > 0).then(|| {
-            let held = slots_text(missing);
-            let what = "were being written when the array stopped, and the log cannot give them";
-            match force {
-                true => {
-                    format!("{bytes} bytes of what {held} held {what}: with --force they are read as parity gives them")
-                }
-                false => format!("{bytes} bytes of what {held} held {what}: they cannot be read without --force"),
-            }
+        let unknown = (replayed.unknown_bytes > 0).then(|| {
+            format!(
+                "writes to several chunks, of which {} held {} bytes, may have been under way: what was being written there \
+                 is read as parity gives it, and may be anything if the write had not ended",
+                slots_text(missing),
+                replayed.unknown_bytes
+            )
         });
         let unbuilt = (!missing.is_empty()).then(|| unbuilt_warning(replayed.entries, missing));
         [Some(first), unbuilt, unknown].into_iter().flatten().collect()

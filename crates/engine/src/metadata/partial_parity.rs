@@ -8,7 +8,8 @@
 //! when all writes of the one before have ended. So a torn one is passed over, as by md.
 //!
 //! If a write to several chunks was under way and one of their members is missing, nothing tells what that chunk held.
-//! md returns any bytes there. Here the rows become unreadable, unless the user accepts the write hole.
+//! Parity stays as it is there, as with md: it gives the chunk if the write had ended, and otherwise any bytes of what was
+//! being written. A log keeps writes that ended long ago, so these rows cannot be errors; the caller warns of them.
 //!
 //! Facts: `ppl_load_distributed`, `ppl_recover` and `ppl_recover_entry` in `drivers/md/raid5-ppl.c`; "Partial Parity
 //! Log" in `Documentation/driver-api/md`.
@@ -20,7 +21,7 @@ use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use format::geometry::Parity;
 use format::partial_parity::{HEADER_BYTES, Header, Repair, TORN, checksum};
-use format::units::{ComponentByte, MemberByte, SECTOR_BYTES, Slot};
+use format::units::{ComponentByte, MemberByte, SECTOR_BYTES};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -34,8 +35,8 @@ pub(crate) struct Replayed {
     pub(crate) entries: u64,
     /// Logs and entries that were torn.
     pub(crate) torn: u64,
-    /// Rows whose missing chunk may hold anything: component bytes of the stripe's parity.
-    pub(crate) unknown: Vec<(Slot, Range<u64>)>,
+    /// Bytes of missing chunks that may have been under way, so that parity may give anything.
+    pub(crate) unknown_bytes: u64,
 }
 
 /// The members of an array's slots.
@@ -160,7 +161,7 @@ async fn carry_out<M: Member>(
             let written = replace_bytes(&partial.device.member, pool, at, &sum).await;
             written.map_err(|error| Refusal::member_error(&partial.device.name, &error))?;
         } else if changed.len() > 1 {
-            replayed.unknown.push((repair.parity_slot(), rows));
+            replayed.unknown_bytes += rows.end - rows.start;
         }
     }
     Ok(())
