@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::metadata::bitmap::intent::IntentBitmap;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
-use format::geometry::{Geometry, Redundancy, SyncSpace};
+use format::geometry::{Geometry, Level, Redundancy, SyncSpace};
 use format::superblock::{Resync, Superblock};
 use format::units::{Sectors, Slot};
 use std::ops::Range;
@@ -35,15 +35,19 @@ impl Warnings {
         let is_short = options.partial && !geometry.survives(missing);
         let missing: Vec<Slot> = (0..geometry.slots()).map(Slot).filter(|&slot| missing(slot)).collect();
         let taken = (!rescue.taken.is_empty()).then(|| forced::warning(&rescue.forced, geometry.level(), &missing));
-        let partial = is_short.then(|| partial_warning(geometry, &missing));
+        let partial = is_short.then(|| partial_warning(geometry, &missing, options.force));
         Self { texts: taken.into_iter().chain(partial).collect(), missing }
     }
 }
 
 /// The warning about an array with fewer members than it needs.
-fn partial_warning(geometry: &Geometry, missing: &[Slot]) -> String {
+fn partial_warning(geometry: &Geometry, missing: &[Slot], force: bool) -> String {
     let slots = slots_text(missing);
     match geometry.level().redundancy() {
+        Redundancy::None if geometry.level() == Level::Linear && !force => format!(
+            "what {slots} held cannot be read, and neither can what lies behind the first missing member: its place depends \
+             on how long the missing ones are, and --force takes them to be as long as the others"
+        ),
         Redundancy::None => format!(
             "what {slots} held cannot be read; the missing members are taken to be as long as the others, and if they \
              were not, what is read may be out of its place"

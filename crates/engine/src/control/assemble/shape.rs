@@ -29,7 +29,10 @@ pub(super) fn geometry<M: Member>(
     let mut sizes: Vec<Option<u64>> = slots.iter().map(data_bytes).collect();
     let is_short = !freshest.level.is_redundant() && slots.iter().any(Option::is_none);
     if is_short && options.partial {
-        fill_sizes(&mut sizes)?;
+        fill_sizes(&mut sizes, freshest.raid0_layout)?;
+        if freshest.level == Level::Linear && !options.force {
+            shut_displaced(slots);
+        }
     } else if is_short {
         let missing: Vec<Slot> =
             (0..freshest.raid_disks).map(Slot).filter(|slot| slots[slot.index()].is_none()).collect();
@@ -57,17 +60,25 @@ pub(super) fn geometry<M: Member>(
 }
 
 /// Gives missing members the size of the others, on which it depends where data lies at levels without redundancy. No
-/// superblock tells the size of another member.
-fn fill_sizes(sizes: &mut [Option<u64>]) -> Result<(), Refusal> {
+/// superblock tells the size of another member. That of a RAID-0 with a layout says that they differ (`are_unequal`).
+fn fill_sizes(sizes: &mut [Option<u64>], are_unequal: bool) -> Result<(), Refusal> {
     let mut known = sizes.iter().flatten();
     let first = known.next().copied();
-    if known.any(|size| Some(*size) != first) {
+    if are_unequal || known.any(|size| Some(*size) != first) {
         return Err(Refusal::new("the members are not equally long, and where data lies depends on the missing ones")
             .field("superblock.data_size")
             .advice("give all members"));
     }
     sizes.iter_mut().for_each(|size| *size = size.or(first));
     Ok(())
+}
+
+/// Shuts the members behind the first missing one: at level linear it depends on the missing one's length where their data
+/// lies.
+fn shut_displaced<M: Member>(slots: &[Option<Rc<Device<M>>>]) {
+    for device in slots.iter().skip_while(|device| device.is_some()).flatten() {
+        device.bad.shut(&(0..device.superblock.borrow().data_bytes()));
+    }
 }
 
 pub(super) fn check_fit<M: Member>(geometry: &Geometry, slots: &[Option<Rc<Device<M>>>]) -> Result<(), Refusal> {
