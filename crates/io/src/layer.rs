@@ -2,6 +2,7 @@
 //!
 //! It is only read, at any position. What it reads from is behind [`Layer`], because arrays are made of members.
 
+use crate::parts::read_each;
 use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, Pool};
 use format::units::MemberByte;
 use std::fmt;
@@ -69,19 +70,8 @@ impl Member for LayerMember {
         }
     }
 
-    async fn read_vectored(&self, mut at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
-        let (mut result, mut filled) = (Ok(()), Vec::with_capacity(into.len()));
-        for part in into {
-            let bytes = part.len() as u64;
-            let (read, part) = match result {
-                Ok(()) => self.read(at, part).await,
-                Err(_) => (Ok(()), part),
-            };
-            result = result.and(read);
-            filled.push(part);
-            at = MemberByte(at.0 + bytes);
-        }
-        (result, filled)
+    async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
+        read_each(self, at, into).await
     }
 
     async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {

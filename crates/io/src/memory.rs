@@ -3,7 +3,8 @@
 //! Each operation completes when it is first polled, with one copy, which computes checksums where they are wanted.
 //! Pages never written take no memory, and a discard frees them. Source: mmap(2), madvise(2).
 
-use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, SUMMED_BYTES};
+use crate::parts::range_within;
+use engine::{Block, Buffer, Limits, Member, MemberError, Operation, SUMMED_BYTES};
 use format::units::MemberByte;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::cell::{Cell, Ref, RefCell};
@@ -11,7 +12,6 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::rc::Rc;
 
 /// A transfer costs little more than its bytes. Longer transfers of several members at a time would evict data from the
 /// processor's cache before its use.
@@ -48,14 +48,7 @@ impl MemoryMember {
 
     /// The range in memory, if it lies within the member.
     fn range(&self, operation: Operation, at: MemberByte, bytes: u64) -> Result<Range<usize>, MemberError> {
-        match at.0.checked_add(bytes) {
-            Some(end) if end <= self.limits.bytes => Ok(at.0 as usize..end as usize),
-            _ => {
-                let text = format!("beyond the member's end at byte {}", self.limits.bytes);
-                let source = Rc::new(io::Error::new(io::ErrorKind::UnexpectedEof, text));
-                Err(MemberFault { kind: MemberErrorKind::Short, operation, at, bytes, source }.into())
-            }
-        }
+        range_within(&self.limits, operation, at, bytes).map(|range| range.start as usize..range.end as usize)
     }
 
     fn copy_out(&self, at: MemberByte, into: &mut Buffer) -> Result<(), MemberError> {

@@ -4,6 +4,7 @@
 //! a log that was replayed. It never writes to the member below, and bounds no memory: its users write little.
 
 use crate::any::AnyMember;
+use crate::parts::{range_within, read_each};
 use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use format::units::MemberByte;
 use std::cell::RefCell;
@@ -43,16 +44,8 @@ impl Overlay {
         Self { under, head_bytes, limits, written: RefCell::default() }
     }
 
-    /// The range of a transfer, if it lies within the member.
     fn range(&self, operation: Operation, at: MemberByte, bytes: u64) -> Result<Range<u64>, MemberError> {
-        match at.0.checked_add(bytes) {
-            Some(end) if end <= self.limits.bytes => Ok(at.0..end),
-            _ => {
-                let text = format!("beyond the member's end at byte {}", self.limits.bytes);
-                let source = Rc::new(io::Error::new(io::ErrorKind::UnexpectedEof, text));
-                Err(MemberFault { kind: MemberErrorKind::Short, operation, at, bytes, source }.into())
-            }
-        }
+        range_within(&self.limits, operation, at, bytes)
     }
 
     /// Fills `into` with what lies below the overlay.
@@ -94,17 +87,7 @@ impl Member for Overlay {
     }
 
     async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
-        let mut done = Vec::with_capacity(into.len());
-        let (mut result, mut position) = (Ok(()), at.0);
-        for part in into {
-            let bytes = part.len() as u64;
-            let (read, part) =
-                if result.is_ok() { self.read(MemberByte(position), part).await } else { (Ok(()), part) };
-            result = result.and(read);
-            done.push(part);
-            position += bytes;
-        }
-        (result, done)
+        read_each(self, at, into).await
     }
 
     async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {

@@ -17,6 +17,7 @@ use crate::any::AnyMember;
 use crate::descriptor::Descriptor;
 use crate::executor::spawn;
 use crate::file::{FileMember, kind_of};
+use crate::parts::{range_within, read_each};
 use crate::transfer;
 use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, RangeLocks};
 use format::overlay::{BLOCK_BYTES, Blocks, encode_record};
@@ -125,15 +126,8 @@ impl Request {
 }
 
 impl Inner {
-    /// The range of a transfer, if it lies within the member.
-    fn range(&self, request: Request) -> Result<Range<u64>, MemberError> {
-        match request.at.0.checked_add(request.bytes) {
-            Some(end) if end <= self.limits.bytes => Ok(request.at.0..end),
-            _ => {
-                let text = format!("beyond the member's end at byte {}", self.limits.bytes);
-                Err(request.failed(MemberErrorKind::Short, io::Error::new(io::ErrorKind::UnexpectedEof, text)))
-            }
-        }
+    fn range(&self, Request { operation, at, bytes }: Request) -> Result<Range<u64>, MemberError> {
+        range_within(&self.limits, operation, at, bytes)
     }
 
     /// The range of a change, if the overlay takes changes.
@@ -307,17 +301,7 @@ impl Member for StoredOverlay {
             (false, end) if end == range.end => return self.inner.under.read_vectored(at, into).await,
             _ => {}
         }
-        let mut done = Vec::with_capacity(into.len());
-        let (mut result, mut position) = (Ok(()), at.0);
-        for part in into {
-            let bytes = part.len() as u64;
-            let (read, part) =
-                if result.is_ok() { self.read(MemberByte(position), part).await } else { (Ok(()), part) };
-            result = result.and(read);
-            done.push(part);
-            position += bytes;
-        }
-        (result, done)
+        read_each(self, at, into).await
     }
 
     async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {

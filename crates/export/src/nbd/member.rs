@@ -311,15 +311,8 @@ impl Request {
 
 impl NbdMember {
     /// The first byte of a transfer in the export, if it lies within the member.
-    fn place(&self, request: Request) -> std::result::Result<u64, MemberError> {
-        match request.at.0.checked_add(request.bytes) {
-            Some(end) if end <= self.limits.bytes => Ok(self.at + request.at.0),
-            _ => {
-                let text = format!("beyond the member's end at byte {}", self.limits.bytes);
-                let source = Error::new(ErrorKind::UnexpectedEof, text);
-                Err(request.failed(MemberErrorKind::Short, Rc::new(source)))
-            }
-        }
+    fn place(&self, Request { operation, at, bytes }: Request) -> std::result::Result<u64, MemberError> {
+        io::range_within(&self.limits, operation, at, bytes).map(|range| self.at + range.start)
     }
 
     /// The most bytes of data in one request.
