@@ -57,6 +57,7 @@ fn a_shape_is_found_with_all_members_and_with_one_missing() {
         ("--level 5 --chunk 64K --data-offset 2M", vec!["c", "d", "a"]),
         ("--level 6 --chunk 8K --layout la --data-offset 136K", vec!["b", "d", "c", "a"]),
         ("--level 10 --chunk 32K --data-offset 1M", vec!["c", "a", "b"]),
+        ("--level 10 --layout o2 --chunk 32K --data-offset 1M", vec!["c", "d", "a", "b"]),
         ("--level 0 --chunk 32K --data-offset 1M", vec!["c", "a", "d", "b"]),
         ("--level 1 --data-offset 1M", vec!["d", "b", "c"]),
     ] {

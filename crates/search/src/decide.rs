@@ -21,6 +21,8 @@ pub struct Answer {
     pub chunk_bytes: u64,
     /// Where data begins on each member.
     pub offset: u64,
+    /// Bytes of each member, where the places of copies may depend on it: far and offset layouts of RAID-10.
+    pub size_bytes: Option<u64>,
     /// By slot, the index of the member; `None` if it is missing.
     pub order: Vec<Option<usize>>,
     /// Members that are in no slot: stale, or of nothing that was found.
@@ -322,12 +324,16 @@ impl<S: Source> Search<'_, S> {
 
     fn answer(&self, candidate: &Candidate) -> Answer {
         let Candidate { shape, chunk, offset, order, fits, against, .. } = candidate;
+        let has_far_copies = shape.level == Level::Raid10 && shape.layout >> 8 & 0xff > 1;
+        let rooms = order.iter().flatten().map(|member| self.scan.lengths[*member].saturating_sub(*offset));
+        let size_bytes = rooms.min().filter(|_| has_far_copies).map(|room| room / chunk * chunk * BLOCK);
         let left_out = (0..self.disks.len()).filter(|member| !order.contains(&Some(*member))).collect();
         Answer {
             level: shape.level,
             layout: shape.layout,
             chunk_bytes: if shape.level.has_chunks() { chunk * BLOCK } else { 0 },
             offset: offset * BLOCK,
+            size_bytes,
             order: order.clone(),
             left_out,
             fits: *fits,

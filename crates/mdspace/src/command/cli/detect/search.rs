@@ -144,7 +144,7 @@ impl ShapeFound {
             layout: Some(answer.layout).filter(|_| answer.level != Level::Raid0),
             chunk_bytes: answer.chunk_bytes,
             offsets: vec![answer.offset],
-            size: None,
+            size: answer.size_bytes,
             order: Some(order),
         };
         let geometry = geometry.to_string();
