@@ -36,8 +36,20 @@ impl Hanging {
         self.place.path().join("mnt/array")
     }
 
-    fn hang(&self) {
-        self.signal(Signal::STOP);
+    /// Stops the server of the file while it has no request of `user`. A request that it had read would hold the process
+    /// that sent it, even against a kill.
+    fn hang(&self, user: &Server) {
+        loop {
+            self.signal(Signal::STOP);
+            let pid = self.server.as_ref().expect("it serves").pid();
+            while !of_threads(pid, "stat").iter().all(|stat| is_stopped(stat)) {
+                std::thread::yield_now();
+            }
+            if !of_threads(user.pid(), "wchan").iter().any(|place| place == "request_wait_answer") {
+                return;
+            }
+            self.go_on();
+        }
     }
 
     fn go_on(&self) {
@@ -63,6 +75,18 @@ impl Drop for Hanging {
     }
 }
 
+/// What the kernel says of each thread of a process, in the file of this name.
+fn of_threads(pid: u32, name: &str) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    // A thread may end meanwhile.
+    tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join(name)).ok()).collect()
+}
+
+fn is_stopped(stat: &str) -> bool {
+    // The name is in parentheses, and may contain some.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+}
+
 /// Runs a control command, which must complete within some seconds.
 #[track_caller]
 fn soon(here: &Workplace, line: &str) -> Run {
@@ -79,7 +103,7 @@ fn while_a_file_that_hangs_is_added_everything_else_is_heard() {
         let here = Workplace::new();
         here.run("create --level 1 --size 8M a b missing").ok();
         let server = Server::of(&here, "serve a b --nbd unix:n --control c");
-        hanging.hang();
+        hanging.hang(&server);
         let words = ["add", hanging.file().to_str().expect("UTF-8"), "--control", "c"].map(str::to_owned);
         let mut add = here.command(&words.each_ref().map(|word| &**word));
         let mut add = add.stderr(std::process::Stdio::piped()).spawn().expect("mdspace starts");
@@ -120,7 +144,7 @@ fn a_member_that_hangs_and_has_left_holds_up_no_end() {
         let block = |fill: u8| vec![fill; 256 << 10];
         client.request(1, 0, 256 << 10, &block(1));
         assert_eq!(client.reply(), 0);
-        hanging.hang();
+        hanging.hang(&server);
         client.request(1, 0, 256 << 10, &block(2));
         assert_eq!(client.reply(), 0);
         assert_eq!(parsed(&soon(&here, "status --json --control c").ok().text())["missing"][0], 2);
