@@ -196,6 +196,30 @@ def two_servers_of_one_array(_):
 
 
 @attack
+def a_device_is_written_to_between_its_ends_under_its_overlay(rng):
+    """The overlay is refused from then on, with what has changed, and until then it is used."""
+    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
+        return
+    run("create", "--level", "1", "--size", "8M", "a", "b")
+    made = subprocess.run(["losetup", "-f", "--show", "a"], capture_output=True, text=True, check=True)
+    device = made.stdout.strip()
+    try:
+        # Still to be written when the overlay is made.
+        with open(device, "r+b", buffering=0) as file:
+            os.pwrite(file.fileno(), b"before" * 512, 5 << 20)
+        run("write", device, "b", "--overlay", "over", stdin=None, input=b"one" * 1000)
+        os.sync()
+        run("write", device, "b", "--overlay", "over", stdin=None, input=b"two" * 1000)
+        with open(device, "r+b", buffering=0) as file:
+            os.pwrite(file.fileno(), b"x" * 512, rng.randrange(4096, 12288) * 512)
+        for words in (["read", "--length", "4"], ["write"]):
+            text = run(*words, device, "b", "--overlay", "over", status=2, stdin=None, input=b"three")
+            assert b"changed since the overlay was made" in text and b"sectors to it" in text, text
+    finally:
+        subprocess.run(["losetup", "-d", device], check=False)
+
+
+@attack
 def a_file_that_hangs_is_offered(rng):
     """Whatever waits for it, everything else is heard, clients are served, and a stop ends the server in time."""
     with file_that_hangs() as (path, far):

@@ -2,12 +2,18 @@
 //! index that reads the same.
 #![no_main]
 
-use format::overlay::{Blocks, Header, Identity, Index, checksum, encode_record};
+use format::overlay::{Blocks, Header, Holes, Identity, Index, checksum, encode_record};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: (u64, Vec<u8>, Vec<(u64, u64)>, Vec<u8>)| {
-    let (bytes, name, runs, rest) = input;
-    let header = Header { name, identity: Identity { bytes, first: 1, last: 2, modified: 3 } };
+type Input = (u64, Vec<u8>, Option<Vec<(u64, u32)>>, Vec<(u64, u64)>, Vec<u8>);
+
+fuzz_target!(|input: Input| {
+    let (bytes, name, holes, runs, rest) = input;
+    let identity = Identity { bytes, first: 1, last: 2, modified: 3, events: 4, samples: 5, written: None };
+    // Holes in any order, of which only ascending ones are accepted.
+    let range = |(at, bytes): (u64, u32)| at..at.saturating_add(bytes.into());
+    let holes = holes.map(|holes| Holes { disk_bytes: bytes / 2, ranges: holes.into_iter().map(range).collect() });
+    let header = Header { name, identity, holes };
     let mut index = header.encode();
     // A record with any runs, whose checksum is right.
     let at = index.len();

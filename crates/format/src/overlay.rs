@@ -6,6 +6,9 @@
 //! blocks that it names are then the member's own. A record that is damaged although a later one is whole was complete
 //! once, so the index is refused: what it named cannot be told.
 //!
+//! A member may be the image of a failing disk, with a map of what the image lacks. The header keeps these holes: the
+//! blocks of the overlay were written over them, and without them zeros of the image would be data.
+//!
 //! Nothing here reads a file, and no memory is taken in proportion to an unchecked field.
 
 use crate::Defect;
@@ -14,15 +17,21 @@ use std::ops::Range;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The bytes of a block, in which an overlay keeps a member's data.
-pub const BLOCK_BYTES: u64 = 4096;
+/// The bytes of a block, in which an overlay keeps a member's data: a sector, the smallest unit that is written. So no
+/// block is ever written in part, and a sector that was written hides no sector beside it.
+pub const BLOCK_BYTES: u64 = 512;
 
 /// The bytes at each end of a member of which the header has a checksum.
 pub const END_BYTES: u64 = 1 << 20;
 
+/// The samples between the ends of which the header has a checksum, and the bytes of each.
+pub const SAMPLES: u64 = 64;
+/// See [`SAMPLES`].
+pub const SAMPLE_BYTES: u64 = 4096;
+
 const MAGIC: [u8; 8] = *b"mdsp-ovl";
 const RECORD_MAGIC: [u8; 8] = *b"mdsp-rec";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Header and records begin at multiples of this.
 const ALIGNMENT: usize = 8;
@@ -40,6 +49,23 @@ struct RawHeader {
     block_bytes: U32,
     name_bytes: U32,
     modified: U64,
+    events: U64,
+    samples: U32,
+    /// The number of holes behind the name.
+    holes: U32,
+    boot: [u8; 16],
+    sectors_written: U64,
+    disk_bytes: U64,
+    /// 1 if there is a map, whose holes these are.
+    has_map: U32,
+    reserved: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct RawHole {
+    at: U64,
+    bytes: U64,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -76,6 +102,17 @@ pub struct Header {
     pub name: Vec<u8>,
     /// Its contents.
     pub identity: Identity,
+    /// What it lacks, if it is an image with a map.
+    pub holes: Option<Holes>,
+}
+
+/// What the image of a failing disk lacks, by its map.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holes {
+    /// The end of what the map describes, in bytes of the member.
+    pub disk_bytes: u64,
+    /// The ranges that were not read, ascending and without overlap.
+    pub ranges: Vec<Range<u64>>,
 }
 
 /// What a member held when its overlay was made. Every change of a superblock changes it.
@@ -89,16 +126,66 @@ pub struct Identity {
     pub last: u32,
     /// When it was last written to, in nanoseconds since 1970; 0 for what has no such time, as a device.
     pub modified: u64,
+    /// The events of its superblock of md; 0 if it has none.
+    pub events: u64,
+    /// The checksum of [`SAMPLES`] places between the ends, of what has no time of its last write.
+    pub samples: u32,
+    /// What the kernel has written to it, if it is a device.
+    pub written: Option<Written>,
+}
+
+/// The sectors that a kernel has written to a device since its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Which start of which kernel; not zero.
+    pub boot: [u8; 16],
+    /// The sectors.
+    pub sectors: u64,
+}
+
+impl Identity {
+    /// What has changed to `now`, as a field and its values; `None` if the member is the same. The field that tells most
+    /// comes first. Counts of two starts of the kernel have nothing in common.
+    pub fn change(&self, now: &Self) -> Option<String> {
+        let numbers = |field: &str, then: u64, now: u64| Some(format!("{field} is {now}, and was {then}"));
+        let sectors = self.written.zip(now.written).filter(|(then, now)| then.boot == now.boot);
+        match sectors {
+            _ if self.bytes != now.bytes => numbers("its length", self.bytes, now.bytes),
+            _ if self.events != now.events => numbers("superblock.events", self.events, now.events),
+            _ if self.first != now.first => Some("its first MiB is another".to_owned()),
+            _ if self.last != now.last => Some("its last MiB is another".to_owned()),
+            _ if self.modified != now.modified => Some("the time of the last write to its file is another".to_owned()),
+            _ if self.samples != now.samples => Some("bytes between its ends are others".to_owned()),
+            Some((then, now)) if then.sectors != now.sectors => {
+                Some(format!("the kernel has written {} sectors to it", now.sectors.wrapping_sub(then.sectors)))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Header {
+    /// The length of the overlay: the member's, or that of the disk by its map, in whole blocks.
+    pub fn bytes(&self) -> u64 {
+        let of_disk = self.holes.as_ref().map_or(0, |holes| holes.disk_bytes / BLOCK_BYTES * BLOCK_BYTES);
+        self.identity.bytes.max(of_disk)
+    }
+
+    /// The bytes of a header that begins with `start`, by its unchecked fields; `None` if that is too short to tell.
+    pub fn encoded_bytes(start: &[u8]) -> Option<u64> {
+        let (raw, _) = RawHeader::ref_from_prefix(start).ok()?;
+        let name = u64::from(raw.name_bytes.get()).next_multiple_of(ALIGNMENT as u64);
+        Some(size_of::<RawHeader>() as u64 + name + u64::from(raw.holes.get()) * size_of::<RawHole>() as u64)
+    }
+
     /// The bytes of the header. The first record follows them.
     ///
     /// # Panics
-    /// When the name has 4 GiB or more.
+    /// When the name has 4 GiB or more, or there are as many holes.
     pub fn encode(&self) -> Vec<u8> {
-        let Identity { bytes, first, last, modified } = self.identity;
+        let Identity { bytes, first, last, modified, events, samples, written } = self.identity;
         let name_bytes = u32::try_from(self.name.len()).expect("a name is short");
+        let ranges = self.holes.as_ref().map_or(&[][..], |holes| &holes.ranges);
         let raw = RawHeader {
             magic: MAGIC,
             version: VERSION.into(),
@@ -109,10 +196,21 @@ impl Header {
             block_bytes: (BLOCK_BYTES as u32).into(),
             name_bytes: name_bytes.into(),
             modified: modified.into(),
+            events: events.into(),
+            samples: samples.into(),
+            holes: u32::try_from(ranges.len()).expect("a map is a text of a gigabyte at most").into(),
+            boot: written.map_or([0; 16], |written| written.boot),
+            sectors_written: written.map_or(0, |written| written.sectors).into(),
+            disk_bytes: self.holes.as_ref().map_or(0, |holes| holes.disk_bytes).into(),
+            has_map: u32::from(self.holes.is_some()).into(),
+            reserved: 0.into(),
         };
         let mut encoded = raw.as_bytes().to_vec();
         encoded.extend_from_slice(&self.name);
         encoded.resize(encoded.len().next_multiple_of(ALIGNMENT), 0);
+        for Range { start, end } in ranges {
+            encoded.extend_from_slice(RawHole { at: (*start).into(), bytes: (end - start).into() }.as_bytes());
+        }
         seal(&mut encoded, UNSUMMED_HEADER);
         encoded
     }
@@ -133,10 +231,9 @@ impl Header {
             return defect("overlay.version", format!("{}, this mdspace knows {VERSION}", raw.version));
         }
         let name_bytes = raw.name_bytes.get() as usize;
-        let end =
-            (size_of::<RawHeader>().checked_add(name_bytes)).and_then(|end| end.checked_next_multiple_of(ALIGNMENT));
+        let end = Self::encoded_bytes(bytes).and_then(|end| usize::try_from(end).ok());
         let Some((whole, end)) = end.and_then(|end| Some((bytes.get(..end)?, end))) else {
-            return defect("overlay.name_bytes", format!("{name_bytes}, but the index ends before"));
+            return defect("overlay.name_bytes", format!("{name_bytes} and {} holes, but the index ends", raw.holes));
         };
         let sum = checksum(&whole[UNSUMMED_HEADER..]);
         if raw.checksum.get() != sum {
@@ -150,9 +247,37 @@ impl Header {
             first: raw.first.get(),
             last: raw.last.get(),
             modified: raw.modified.get(),
+            events: raw.events.get(),
+            samples: raw.samples.get(),
+            written: (raw.boot != [0; 16]).then(|| Written { boot: raw.boot, sectors: raw.sectors_written.get() }),
         };
-        Ok((Self { name: rest[..name_bytes].to_vec(), identity }, end))
+        let holes = &whole[size_of::<RawHeader>() + name_bytes.next_multiple_of(ALIGNMENT)..];
+        let holes = Holes { disk_bytes: raw.disk_bytes.get(), ranges: ranges(holes)? };
+        let holes = match raw.has_map.get() {
+            1 => Some(holes),
+            0 if holes == Holes::default() => None,
+            other => return defect("overlay.has_map", format!("{other}, and there are holes")),
+        };
+        Ok((Self { name: rest[..name_bytes].to_vec(), identity, holes }, end))
     }
+}
+
+/// The ranges of the holes in `bytes`, which is all of them.
+fn ranges(bytes: &[u8]) -> Result<Vec<Range<u64>>, Defect> {
+    let (raw, _) = <[RawHole]>::ref_from_prefix(bytes).expect("whole holes, of any alignment");
+    let mut found: Vec<Range<u64>> = Vec::with_capacity(raw.len());
+    for hole in raw {
+        let (at, bytes) = (hole.at.get(), hole.bytes.get());
+        let before = found.last().map_or(0, |last| last.end);
+        match at.checked_add(bytes).filter(|_| bytes > 0 && at >= before) {
+            Some(end) => found.push(at..end),
+            None => {
+                let reason = format!("{bytes} bytes at byte {at}, behind a hole that ends at {before}");
+                return Err(Defect::new("overlay.holes", reason));
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Writes the checksum of what is behind the first `unsummed` bytes in front of it.
@@ -180,7 +305,7 @@ impl Index {
     /// When the header is damaged or of another version, or a record other than the last is damaged.
     pub fn decode(bytes: &[u8]) -> Result<Self, Defect> {
         let (header, mut end) = Header::decode(bytes)?;
-        let blocks_of_member = header.identity.bytes.div_ceil(BLOCK_BYTES);
+        let blocks_of_member = header.bytes().div_ceil(BLOCK_BYTES);
         let mut blocks = Blocks::default();
         while let Some((runs, next)) = record(bytes, end) {
             for run in runs {
@@ -302,8 +427,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn header() -> Header {
-        let identity = Identity { bytes: 20_000 * BLOCK_BYTES - 512, first: 7, last: 8, modified: 9 };
-        Header { name: b"/images/a.img".to_vec(), identity }
+        Header { name: b"/images/a.img".to_vec(), identity: identity(), holes: None }
+    }
+
+    fn identity() -> Identity {
+        let written = Some(Written { boot: [5; 16], sectors: 6 });
+        let bytes = 20_000 * BLOCK_BYTES - 100;
+        Identity { bytes, first: 7, last: 8, modified: 9, events: 10, samples: 11, written }
     }
 
     /// An index with a record of each of `sets`, and where each ends.
@@ -398,10 +528,53 @@ mod tests {
             (changed(0, b'M'), "overlay.magic"),
             (changed(8, 1), "overlay.version"),
             (changed(36, 200), "overlay.name_bytes"),
-            (changed(49, b'J'), "overlay.checksum"),
+            (changed(60, 200), "overlay.name_bytes"),
+            (changed(105, b'J'), "overlay.checksum"),
+            (with_holes(&[5..7, 6..8]), "overlay.holes"),
+            (with_holes(&[5..5]), "overlay.holes"),
             (past_the_end, "overlay.record"),
         ] {
             assert_eq!(Index::decode(&bytes).expect_err(field).field, field);
+        }
+    }
+
+    fn with_holes(ranges: &[Range<u64>]) -> Vec<u8> {
+        let holes = Some(Holes { disk_bytes: 1 << 20, ranges: ranges.to_vec() });
+        Header { holes, ..header() }.encode()
+    }
+
+    #[test]
+    fn the_holes_of_a_map_are_kept_and_none_are_something_else_than_no_map() {
+        for (holes, bytes) in [
+            (None, identity().bytes),
+            (Some(Holes::default()), identity().bytes),
+            (Some(Holes { disk_bytes: 30_000 * BLOCK_BYTES + 7, ranges: vec![1..9, 9..10] }), 30_000 * BLOCK_BYTES),
+        ] {
+            let header = Header { holes, ..header() };
+            let encoded = header.encode();
+            assert_eq!(Header::encoded_bytes(&encoded), Some(encoded.len() as u64));
+            assert_eq!(header.bytes(), bytes);
+            assert_eq!(Header::decode(&encoded), Ok((header, encoded.len())));
+        }
+    }
+
+    #[test]
+    fn every_change_of_a_member_has_a_name_and_another_start_of_the_kernel_is_none() {
+        let then = identity();
+        let count = |boot, sectors| Some(Written { boot: [boot; 16], sectors });
+        for (now, words) in [
+            (then, None),
+            (Identity { written: count(6, 1), ..then }, None),
+            (Identity { written: None, ..then }, None),
+            (Identity { bytes: 5, events: 11, ..then }, Some("its length is 5, and was 10239900")),
+            (Identity { events: 11, first: 0, ..then }, Some("superblock.events is 11, and was 10")),
+            (Identity { first: 0, ..then }, Some("its first MiB is another")),
+            (Identity { last: 0, ..then }, Some("its last MiB is another")),
+            (Identity { modified: 0, ..then }, Some("the time of the last write to its file is another")),
+            (Identity { samples: 0, ..then }, Some("bytes between its ends are others")),
+            (Identity { written: count(5, 14), ..then }, Some("the kernel has written 8 sectors to it")),
+        ] {
+            assert_eq!(then.change(&now).as_deref(), words);
         }
     }
 }

@@ -1,17 +1,17 @@
 //! A member whose writes are kept in files, over another member that is only read: what `--overlay` puts between an
 //! array and each of its members.
 //!
-//! A block of 4 KiB is in the data file or in the member below. The index says which, and its format is
-//! [`format::overlay`]. A block that is written in part is first copied into the data file.
+//! A block is in the data file or in the member below. The index says which, and its format is [`format::overlay`]. A
+//! block is a sector, so none is written in part. One that the member below cannot read, as a hole of an image, is read
+//! once it was written, and nothing else is.
 //!
 //! The promise is that of a disk with a volatile cache. A flush makes the data durable first, and then the record of the
 //! blocks that are new. So a power loss, or the end of the process, may lose writes since the last flush, and a block
 //! that no record names is the member's own, as before. A block that was in the data file already is overwritten in
 //! place, as on any disk.
 //!
-//! What must not be abandoned halfway runs as a task: copying a block, which a late transfer would undo, and appending a
-//! record, whose place is used again only after its write has ended. It never writes to the member below. Source:
-//! fdatasync(2).
+//! What must not be abandoned halfway runs as a task: appending a record, whose place is used again only after its write
+//! has ended. It never writes to the member below. Source: fdatasync(2).
 
 use crate::any::AnyMember;
 use crate::descriptor::Descriptor;
@@ -29,9 +29,8 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-/// The locks of an overlay: copying a block, and flushing.
-const COPYING: Range<u64> = 0..1;
-const FLUSHING: Range<u64> = 1..2;
+/// The lock of a flush.
+const FLUSHING: Range<u64> = 0..1;
 
 /// The files of an overlay, opened by the caller.
 #[derive(Debug)]
@@ -130,12 +129,19 @@ impl Inner {
         range_within(&self.limits, operation, at, bytes)
     }
 
-    /// The range of a change, if the overlay takes changes.
+    /// The range of a change, if the overlay takes changes. It is of whole blocks, up to the member's end.
     fn range_to_change(&self, request: Request) -> Result<Range<u64>, MemberError> {
         let reason = match (&self.index, self.broken.get()) {
             (None, _) => "the overlay is open for reading only",
             (_, Some(reason)) => reason,
-            (Some(_), None) => return self.range(request),
+            (Some(_), None) => {
+                let range = self.range(request)?;
+                let is_whole = |byte: u64| byte.is_multiple_of(BLOCK_BYTES) || byte == self.limits.bytes;
+                return match is_whole(range.start) && is_whole(range.end) {
+                    true => Ok(range),
+                    false => Err(request.failed(MemberErrorKind::Unsupported, io::ErrorKind::InvalidInput.into())),
+                };
+            }
         };
         Err(request.failed(MemberErrorKind::Gone, io::Error::other(reason.to_owned())))
     }
@@ -175,37 +181,6 @@ impl Inner {
             at = end;
             first = self.run(&(at..range.end));
         }
-    }
-
-    /// Copies the blocks at the ends of `range` into the data file, if the range has only a part of them.
-    async fn fill_ends(self: &Rc<Self>, range: &Range<u64>) -> Result<(), MemberError> {
-        let is_ragged = |byte: u64| !byte.is_multiple_of(BLOCK_BYTES) && byte != self.limits.bytes;
-        let ends = [(range.start, range.start / BLOCK_BYTES), (range.end, range.end.saturating_sub(1) / BLOCK_BYTES)];
-        for (end, block) in ends {
-            if is_ragged(end) && !self.blocks.borrow().run(block..block + 1).0 {
-                let inner = self.clone();
-                spawn(async move { inner.fill(block).await }).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies a block into the data file, unless it is there.
-    async fn fill(&self, block: u64) -> Result<(), MemberError> {
-        let _turn = self.locks.exclusive(COPYING).await;
-        if self.blocks.borrow().run(block..block + 1).0 {
-            return Ok(());
-        }
-        let at = block * BLOCK_BYTES;
-        let bytes = BLOCK_BYTES.min(self.limits.bytes - at);
-        let mut whole = self.data.pool().zeroed(BLOCK_BYTES as usize);
-        let (read, own) = self.under.read(MemberByte(at), whole.split_to(bytes as usize)).await;
-        read?;
-        let mut filled = own;
-        filled.join(whole);
-        self.data.write(MemberByte(at), filled.freeze()).await?;
-        self.note(&(at..at + bytes));
-        Ok(())
     }
 
     /// Notes that the data file holds the blocks of `range`.
@@ -307,7 +282,6 @@ impl Member for StoredOverlay {
     async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {
         let request = Request { operation: Operation::Write, at, bytes: from.len() as u64 };
         let range = self.inner.range_to_change(request)?;
-        self.inner.fill_ends(&range).await?;
         self.inner.data.write(at, from).await?;
         self.inner.note(&range);
         Ok(())
@@ -316,7 +290,6 @@ impl Member for StoredOverlay {
     async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {
         let bytes = from.iter().map(|part| part.len() as u64).sum();
         let range = self.inner.range_to_change(Request { operation: Operation::Write, at, bytes })?;
-        self.inner.fill_ends(&range).await?;
         self.inner.data.write_vectored(at, from).await?;
         self.inner.note(&range);
         Ok(())
@@ -335,7 +308,6 @@ impl Member for StoredOverlay {
 
     async fn write_zeroes(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
         let range = self.inner.range_to_change(Request { operation: Operation::WriteZeroes, at, bytes })?;
-        self.inner.fill_ends(&range).await?;
         self.inner.data.write_zeroes(at, bytes).await?;
         self.inner.note(&range);
         Ok(())

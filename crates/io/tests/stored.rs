@@ -18,7 +18,8 @@ const UNIT: usize = 512;
 /// The files of an overlay of `bytes`, made new in `place`.
 fn make(place: &Path, bytes: u64) {
     create_sparse(&place.join("data"), bytes.next_multiple_of(BLOCK_BYTES)).expect("a data file");
-    let header = Header { name: b"m".to_vec(), identity: Identity { bytes, first: 0, last: 0, modified: 0 } };
+    let identity = Identity { bytes, first: 0, last: 0, modified: 0, events: 0, samples: 0, written: None };
+    let header = Header { name: b"m".to_vec(), identity, holes: None };
     std::fs::write(place.join("index"), header.encode()).expect("an index");
 }
 
@@ -78,7 +79,6 @@ fn it_is_a_disk_with_a_volatile_cache_and_the_member_below_never_changes() {
         for seed in 0..6_u64 {
             let (executor, pool) = executor();
             let place = tempfile::tempdir().expect("a directory");
-            // The last block is a part of one.
             let sectors = 24 * 8 - 5;
             let bytes = (sectors * UNIT) as u64;
             make(place.path(), bytes);
@@ -137,12 +137,12 @@ fn it_is_a_disk_with_a_volatile_cache_and_the_member_below_never_changes() {
 }
 
 #[test]
-fn writes_of_several_parts_of_one_new_block_at_once_all_last() {
+fn writes_of_several_sectors_at_once_all_last() {
     on_each_backend(|| {
         let (executor, pool) = executor();
         let place = tempfile::tempdir().expect("a directory");
-        make(place.path(), 8 * BLOCK_BYTES);
-        let under = Rc::new(MemoryMember::new(8 * BLOCK_BYTES).expect("memory"));
+        make(place.path(), 64 * BLOCK_BYTES);
+        let under = Rc::new(MemoryMember::new(64 * BLOCK_BYTES).expect("memory"));
         executor.block_on(async {
             let overlay = open(place.path(), &under, true);
             let write = |sector: u64| overlay.write(MemberByte(sector * 512), pool.copy_of(&[sector as u8; UNIT]));
@@ -156,7 +156,7 @@ fn writes_of_several_parts_of_one_new_block_at_once_all_last() {
             }
             let refused = again.write(MemberByte(0), pool.copy_of(&[0; UNIT])).await.expect_err("for reading only");
             assert_eq!(refused.kind, MemberErrorKind::Gone);
-            let beyond = overlay.write(MemberByte(8 * BLOCK_BYTES), pool.copy_of(&[0; UNIT])).await;
+            let beyond = overlay.write(MemberByte(64 * BLOCK_BYTES), pool.copy_of(&[0; UNIT])).await;
             assert_eq!(beyond.expect_err("beyond").kind, MemberErrorKind::Short);
         });
     });

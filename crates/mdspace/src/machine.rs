@@ -5,7 +5,7 @@
 
 #[cfg(feature = "command")]
 use crate::blocking::BlockingPool;
-use crate::maps::Maps;
+use crate::maps::{Mapped, Maps, has_holes, without};
 use crate::medium::Medium;
 use crate::names::name_of;
 #[cfg(feature = "command")]
@@ -14,6 +14,7 @@ use crate::overlay::{self, Layer, OverlayDirectory};
 use crate::place;
 use engine::inspect::find_superblock;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
+use format::overlay::Holes;
 use futures_util::future::join3;
 use io::{AnyMember, Backend, Choice, Executor, FileMember, OpenError, OpenOptions, Overlay, RealClock};
 use parity::Kernel;
@@ -163,6 +164,13 @@ impl Machine {
         self.overlay.as_deref().map(OverlayDirectory::path)
     }
 
+    /// A member to which the overlay cannot be committed, if there is one among `paths`.
+    #[cfg(feature = "command")]
+    pub(crate) fn only_read_under_overlay<'a>(&self, paths: &'a [PathBuf]) -> Option<&'a PathBuf> {
+        let overlay = self.overlay.as_ref()?;
+        paths.iter().find(|path| overlay.is_only_read(path))
+    }
+
     /// Whether writes to members are kept in an overlay.
     pub(crate) fn has_overlay(&self) -> bool {
         self.overlay.is_some()
@@ -186,23 +194,8 @@ impl Machine {
 
     /// Opens a member, for callers that examine the error.
     pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
-        self.candidate(path, None, open_place(path, purpose, self.overlay.as_deref())?)
-    }
-
-    /// The member at `path`, or a range of it, with what its map says and the writes of its overlay.
-    fn candidate(
-        &self,
-        path: &Path,
-        data: Option<io::Part>,
-        opened: Opened,
-    ) -> Result<Candidate<AnyMember>, OpenError> {
-        let Opened { medium, layer } = opened;
-        let below = self.maps.apply(path, data, medium.into_member())?;
-        let member = match layer {
-            None => below,
-            Some(layer) => layer.over(below).into(),
-        };
-        Ok(Candidate { name: name_of(path), member })
+        let mapped = self.maps.of_member(path, None)?;
+        Ok(open_place(path, purpose, mapped, self.overlay.as_deref())?.candidate(path))
     }
 
     /// As [`Machine::try_open`], on another thread, because the file system may hang while this thread serves requests.
@@ -219,11 +212,15 @@ impl Machine {
     ) -> Result<Result<Candidate<AnyMember>, OpenError>, Refusal> {
         let (name, owned) = (name_of(path), path.to_owned());
         let overlay = self.overlay.clone();
-        let open = move || open_place(&owned, purpose, overlay.as_deref());
+        let mapped = match self.maps.of_member(path, None) {
+            Ok(mapped) => mapped,
+            Err(error) => return Ok(Err(error)),
+        };
+        let open = move || open_place(&owned, purpose, mapped, overlay.as_deref());
         let limit = timeout.unwrap_or_default().max(OPEN_TIMEOUT);
         let opened = self.blocking.run(&self.clock, limit, open).await;
         let opened = opened.map_err(|refusal| refusal.of(name))?;
-        Ok(opened.and_then(|opened| self.candidate(path, None, opened)))
+        Ok(opened.map(|opened| opened.candidate(path)))
     }
 
     /// Opens a part of a member, or of the part of a file that the member is, as part of an array that is only read.
@@ -234,13 +231,20 @@ impl Machine {
         data: io::Part,
         purpose: Purpose,
     ) -> Result<Candidate<AnyMember>, Refusal> {
-        let opened = Medium::open(path, Some(data), purpose).map(|medium| Opened { medium, layer: None });
-        opened.and_then(|opened| self.candidate(path, Some(data), opened)).map_err(|error| not_opened(&error))
+        let opened = || {
+            let mapped = self.maps.of_member(path, Some(data))?;
+            let medium = Medium::open(path, Some(data), purpose)?;
+            let holes = mapped.map(|mapped| mapped.holes(path, medium.bytes())).transpose()?.flatten();
+            Ok(Opened { medium, holes, layer: None }.candidate(path))
+        };
+        opened().map_err(|error| not_opened(&error))
     }
 
     /// Opens all members.
     pub(crate) fn open_all(&self, paths: &[PathBuf], purpose: Purpose) -> Result<Vec<Candidate<AnyMember>>, Refusal> {
-        self.maps.refuse_writing(purpose)?;
+        if !self.has_overlay() {
+            self.maps.refuse_writing(purpose)?;
+        }
         paths.iter().map(|path| self.open(path, purpose)).collect()
     }
 
@@ -277,10 +281,16 @@ impl Machine {
             kernel: self.kernel,
             ..Default::default()
         };
-        match read_only {
-            true => Array::assemble_to_read(offer, options, self.pool.clone(), self.clock.clone()).await,
-            false => Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await,
+        if read_only {
+            return Array::assemble_to_read(offer, options, self.pool.clone(), self.clock.clone()).await;
         }
+        let has_holes = offer.members.iter().any(|candidate| has_holes(&candidate.member));
+        let array = Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await?;
+        if has_holes {
+            // A hole says nothing of the rest of an image, however many there are.
+            array.set_read_errors_max(u32::MAX);
+        }
+        Ok(array)
     }
 
     /// Puts memory over the members of an array that has a log of md's. Assembly replays the log into it.
@@ -331,15 +341,42 @@ impl Machine {
 /// A member that is open and locked, but not bound to an executor yet.
 struct Opened {
     medium: Medium,
+    /// What it lacks, by its map.
+    holes: Option<Holes>,
     layer: Option<Layer>,
 }
 
-/// Opens a member. With an overlay it is only read, and the overlay's files are opened for `purpose`.
-fn open_place(path: &Path, purpose: Purpose, overlay: Option<&OverlayDirectory>) -> Result<Opened, OpenError> {
-    let Some(overlay) = overlay else { return Ok(Opened { medium: Medium::open(path, None, purpose)?, layer: None }) };
-    let below = if purpose == Purpose::Look { Purpose::Look } else { Purpose::Read };
+impl Opened {
+    /// Binds it to the current thread's executor: the writes of its overlay are over its holes.
+    fn candidate(self, path: &Path) -> Candidate<AnyMember> {
+        let Self { medium, holes, layer } = self;
+        let below = without(holes, medium.into_member());
+        let member = match layer {
+            None => below,
+            Some(layer) => layer.over(below).into(),
+        };
+        Candidate { name: name_of(path), member }
+    }
+}
+
+/// Opens a member. With an overlay it is only read, and the overlay's files are opened for `purpose`. What it lacks is
+/// said by its map, or by the overlay, which was made with a map.
+fn open_place(
+    path: &Path,
+    purpose: Purpose,
+    mapped: Option<Mapped>,
+    overlay: Option<&OverlayDirectory>,
+) -> Result<Opened, OpenError> {
+    let below = match (overlay, purpose) {
+        (Some(_), Purpose::Write) => Purpose::Read,
+        _ => purpose,
+    };
     let medium = Medium::open(path, None, below)?;
-    Ok(Opened { medium, layer: overlay.layer(path, purpose)? })
+    let holes = mapped.map(|mapped| mapped.holes(path, medium.bytes())).transpose()?.flatten();
+    let Some(overlay) = overlay else { return Ok(Opened { medium, holes, layer: None }) };
+    let layer = overlay.layer(path, purpose, holes.as_ref())?;
+    let holes = layer.as_ref().map_or(holes, |layer| layer.holes.clone());
+    Ok(Opened { medium, holes, layer })
 }
 
 /// Creates an executor. If the user's locked memory is all in use, it retries: a process that has just ended may still

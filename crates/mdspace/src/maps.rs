@@ -2,7 +2,8 @@
 //!
 //! A map belongs to an image by the user's word: named, or beside the image if the user said so. Positions in a map are
 //! those of the disk, so a member that is a part of the image has its part of the map. A map that says more than the
-//! image holds is refused. Nothing is written, and a member with a map is only read.
+//! image holds is refused. Nothing is written, and a member with a map is only read: writes go to an overlay, which keeps
+//! the holes with them.
 
 use crate::machine::Purpose;
 use crate::names::name_of;
@@ -12,7 +13,8 @@ use crate::names::path_of;
 use crate::place::file_of;
 use crate::place::{canonical, identity, resolve_within};
 use disk::map::RescueMap;
-use engine::{Member, Refusal};
+use engine::Refusal;
+use format::overlay::Holes;
 use io::{AnyMember, OpenError, Rescued};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -93,13 +95,14 @@ impl Maps {
         self.named.is_empty() && !self.beside
     }
 
-    /// Refuses maps for another purpose than reading.
+    /// Refuses maps for another purpose than reading, without an overlay.
     pub(crate) fn refuse_writing(&self, purpose: Purpose) -> std::result::Result<(), Refusal> {
         if self.is_empty() || purpose != Purpose::Write {
             return Ok(());
         }
         let reason = "maps of images are only for reading: after a write a map would say the wrong thing";
-        Err(Refusal::new(reason).advice("read the array, or serve it with --read-only; to write, leave out the map"))
+        Err(Refusal::new(reason)
+            .advice("keep the writes in an overlay (--overlay DIR), or read the array, or serve it with --read-only"))
     }
 
     /// Refuses a map that was named for none of `paths`.
@@ -146,31 +149,15 @@ impl Maps {
         read(path).map(Some).map_err(named)
     }
 
-    /// The member at `path`, or its range `data`, which is open as `member`, without what its map calls unread.
-    ///
-    /// # Errors
-    /// The map calls more read than the image holds, or it cannot be used.
-    pub(crate) fn apply(
+    /// What the map says of the member at `path`, or of its range `data`; `None` if there is no map.
+    pub(crate) fn of_member(
         &self,
         path: &Path,
         data: Option<io::Part>,
-        member: AnyMember,
-    ) -> std::result::Result<AnyMember, OpenError> {
-        let failed = |source| OpenError::System { path: path.to_owned(), action: ACTION, source };
-        let Some(Mapped { disk_bytes, finished_end, holes }) = self.look_up(path, data).map_err(failed)? else {
-            return Ok(member);
-        };
-        let there = member.limits().bytes;
-        if finished_end > there.next_multiple_of(BLOCK_BYTES_MAX) {
-            let text =
-                format!("byte {finished_end} is read by it, and the image ends at {there}: a map of another image");
-            return Err(failed(Error::other(text)));
-        }
-        let is_complete = holes.is_empty() && disk_bytes == there;
-        Ok(if is_complete { member } else { Rescued::new(member, disk_bytes, holes).into() })
+    ) -> std::result::Result<Option<Mapped>, OpenError> {
+        self.look_up(path, data).map_err(|source| failed(path, source))
     }
 
-    /// What the map says of the member at `path`, or of its range `data`; `None` if there is no map.
     fn look_up(&self, path: &Path, data: Option<io::Part>) -> Result<Option<Mapped>> {
         if self.is_empty() {
             return Ok(None);
@@ -219,14 +206,52 @@ impl Maps {
     }
 }
 
+fn failed(path: &Path, source: Error) -> OpenError {
+    OpenError::System { path: path.to_owned(), action: ACTION, source }
+}
+
 /// What a map says of a member, in bytes of the member.
-struct Mapped {
+pub(crate) struct Mapped {
     /// The end of what the map describes; the member's end if it is a part that lies within.
     disk_bytes: u64,
     /// The end of what was read.
     finished_end: u64,
     /// What was not read, up to `disk_bytes`.
     holes: Vec<Range<u64>>,
+}
+
+impl Mapped {
+    /// What the image at `path` lacks, which has `there` bytes; `None` if it is complete.
+    ///
+    /// # Errors
+    /// The map calls more read than the image holds.
+    pub(crate) fn holes(self, path: &Path, there: u64) -> std::result::Result<Option<Holes>, OpenError> {
+        let Self { disk_bytes, finished_end, holes: ranges } = self;
+        if finished_end > there.next_multiple_of(BLOCK_BYTES_MAX) {
+            let text =
+                format!("byte {finished_end} is read by it, and the image ends at {there}: a map of another image");
+            return Err(failed(path, Error::other(text)));
+        }
+        let is_complete = ranges.is_empty() && disk_bytes == there;
+        Ok((!is_complete).then_some(Holes { disk_bytes, ranges }))
+    }
+}
+
+/// `member` without what it lacks.
+pub(crate) fn without(holes: Option<Holes>, member: AnyMember) -> AnyMember {
+    match holes {
+        Some(Holes { disk_bytes, ranges }) => Rescued::new(member, disk_bytes, ranges).into(),
+        None => member,
+    }
+}
+
+/// Whether `member` is an image with holes, or writes over one.
+pub(crate) fn has_holes(member: &AnyMember) -> bool {
+    match member {
+        AnyMember::Rescued(_) => true,
+        AnyMember::Stored(overlay) => has_holes(overlay.under()),
+        _ => false,
+    }
 }
 
 fn read(path: &Path) -> Result<RescueMap> {

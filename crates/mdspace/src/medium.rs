@@ -34,6 +34,14 @@ impl Medium {
         OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) }).map(Self::File)
     }
 
+    /// Its length.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::File(file) => file.limits().bytes,
+            Self::Remote(remote) => remote.bytes(),
+        }
+    }
+
     /// Binds it to the current thread's executor.
     pub(crate) fn into_member(self) -> AnyMember {
         match self {

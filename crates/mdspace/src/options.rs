@@ -65,7 +65,7 @@ impl Options {
 
     /// The map of a member that is the image of a failing disk, or of a disk whose image has members in its partitions:
     /// the mapfile of GNU ddrescue, or what HDDSuperClone writes. What the map does not call finished is unreadable on
-    /// that member, so its data comes from the other members. Only for reading.
+    /// that member, so its data comes from the other members. For reading, or with [`Options::overlay`].
     pub fn map(mut self, image: impl Into<PathBuf>, mapfile: impl Into<PathBuf>) -> Self {
         self.maps.push((image.into(), mapfile.into()));
         self

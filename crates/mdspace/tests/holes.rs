@@ -302,7 +302,7 @@ fn maps_that_do_not_fit_are_refused_and_change_nothing() {
         ("examine a b c --map a=super.map", &["a: ", "next: its map has a hole", "leave this image and its map out"]),
         ("detect a b c --search --map a=good.map", &["--search: takes neither --map nor --maps"]),
         ("detect a b c --search --maps", &["--search: takes neither --map nor --maps"]),
-        ("write a b c --map a=good.map", &["maps of images are only for reading"]),
+        ("write a b c --map a=good.map", &["maps of images are only for reading", "--overlay DIR"]),
         ("serve a b c --map a=good.map", &["maps of images are only for reading"]),
         ("scrub a b c --repair --map a=good.map", &["maps of images are only for reading"]),
         ("scrub --map a=good.map", &["--map", "none is given"]),

@@ -167,6 +167,23 @@ fn exports_of_nbd_servers_are_members_like_others() {
 }
 
 #[test]
+fn an_export_that_changed_between_its_ends_is_refused_under_its_overlay() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M p q").ok();
+    here.run_with("write p q", &data()).ok();
+    let export = Export::of(&here, "p", &[]);
+    let members = format!("nbd+unix:///?socket={}/p.sock q", here.path().display());
+    here.run_with(&format!("write {members} --overlay ov"), &[5; 4096]).ok();
+    here.run(&format!("read {members} --overlay ov --length 4096")).ok();
+    // As a program does that copies something over the export.
+    let file = std::fs::File::options().write(true).open(here.path().join("p")).expect("a member");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0xee; 200_000], 5 << 20).expect("it is long enough");
+    here.run(&format!("read {members} --overlay ov --output refused"))
+        .expect(2, &["the member has changed since the overlay was made: bytes between its ends are others"]);
+    drop(export);
+}
+
+#[test]
 fn what_is_missing_to_read_an_image_is_said() {
     let here = Workplace::new();
     here.run("create --level 1 --size 8M a b").ok();

@@ -234,14 +234,14 @@ fn an_overlay_that_does_not_fit_is_refused_with_the_reason_and_nothing_changes()
     };
     for (at, words) in [
         (0, ["member-0.index: overlay.magic", "not the index of an overlay"]),
-        (8, ["member-0.index: overlay.version", "this mdspace knows 2"]),
+        (8, ["member-0.index: overlay.version", "this mdspace knows 3"]),
         (20, ["member-0.index: overlay.checksum", "but the header gives"]),
     ] {
         change(&place("member-0.index"), at, &[0xff]);
         refused(&words);
         restore("member-0.index");
     }
-    let records = 48 + here.path().join("a").canonicalize().expect("a path").as_os_str().len().next_multiple_of(8);
+    let records = 104 + here.path().join("a").canonicalize().expect("a path").as_os_str().len().next_multiple_of(8);
     // There are several records: one for each flush that had something new.
     change(&place("member-0.index"), records as u64 + 24, &[0xff]);
     refused(&["overlay.record", "is damaged, and one at byte"]);
@@ -258,7 +258,8 @@ fn an_overlay_that_does_not_fit_is_refused_with_the_reason_and_nothing_changes()
     here.run_with("write a b c", &[6; 100]).ok();
     let changed = here.contents(&MEMBERS);
     for line in ["read a b c --overlay try --output refused", "write a b c --overlay try", "overlay commit try"] {
-        here.run(line).expect(2, &["the member has changed since the overlay was made", "discard"]);
+        here.run(line)
+            .expect(2, &["the member has changed since the overlay was made: superblock.events is", "discard"]);
     }
     here.run("overlay show try").expect(1, &["the member has changed"]);
     assert!(here.contents(&MEMBERS) == changed);
@@ -420,9 +421,124 @@ fn a_member_that_changed_between_its_ends_is_refused() {
     let file = std::fs::File::options().write(true).open(here.path().join("p")).expect("a member");
     file.write_all_at(&[0xee; 4096], 5 << 20).expect("it is long enough");
     for line in ["read p q --overlay ov --output refused", "write p q --overlay ov", "overlay commit ov"] {
-        here.run(line).expect(2, &["the member has changed since the overlay was made"]);
+        here.run(line).expect(2, &["the member has changed since the overlay was made: the time of the last write"]);
     }
     assert!(here.contents(&["q"])[0] == before[1]);
+}
+
+/// A RAID-5 of a, b and c, all of its bytes, and holes in b with a map: one of these sizes at each of these MiB.
+fn with_holes(holes: &[(u64, u64)]) -> (Workplace, Vec<u8>) {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M a b c").ok();
+    here.run_with("write a b c", &data(14_000_000)).ok();
+    let whole = here.run("read a b c").ok().stdout.clone();
+    let file = std::fs::File::options().write(true).open(here.path().join("b")).expect("a member");
+    let (mut map, mut at) = ("0 - 1\n".to_owned(), 0);
+    for (start, bytes) in holes {
+        file.write_all_at(&vec![0; *bytes as usize], *start).expect("there is room");
+        map += &format!("{at} {} +\n{start} {bytes} -\n", start - at);
+        at = start + bytes;
+    }
+    map += &format!("{at} {} +\n", (8 << 20) - at);
+    std::fs::write(here.path().join("b.map"), map).expect("of our own");
+    (here, whole)
+}
+
+const MIB: u64 = 1 << 20;
+
+/// What `read` gives without member a, with zeros where it fails, and whether it failed.
+fn without_a(here: &Workplace, options: &str) -> (Vec<u8>, bool) {
+    let run = here.run(&format!("read b c {options} --salvage --overwrite --output read"));
+    assert!(run.status < 2, "{}", run.stderr);
+    (here.contents(&["read"]).remove(0), run.status == 0)
+}
+
+#[test]
+fn what_is_written_over_a_hole_is_read_back_and_a_discard_brings_the_hole_back() {
+    // Holes of odd sectors, within one block of 4 KiB, and across rows.
+    let (here, mut whole) = with_holes(&[(3 * MIB + 1536, 512), (3 * MIB + 9 * 512, 70_144), (6 * MIB, 4096)]);
+    let before = here.contents(&["a", "b", "c", "b.map"]);
+    let (with_holes, is_whole) = without_a(&here, "--map b=b.map");
+    assert!(!is_whole && with_holes != whole, "the holes matter");
+    here.run("write a b c --map b=b.map").expect(2, &["only for reading", "--overlay DIR"]);
+    // A single sector at a time over a part of the first two holes, then everything from there to the third.
+    for at in (2 * MIB..7 * MIB).step_by(65_536 + 512) {
+        here.run_with(&format!("write a b c --map b=b.map --overlay try --offset {at}"), &[9; 512])
+            .expect(0, &["b is an image that is only read"]);
+        whole[at as usize..at as usize + 512].fill(9);
+    }
+    assert!(here.run("read a b c --overlay try").ok().stdout == whole);
+    let (partly, is_whole) = without_a(&here, "--overlay try");
+    assert!(!is_whole, "the third hole is still there");
+    let differ = |found: &[u8]| found.iter().zip(&whole).filter(|(found, whole)| found != whole).count();
+    // Each byte of a hole loses one of b, and one of a, which is missing.
+    assert!(differ(&partly) <= 2 * (4096 + 70_144 + 512), "{}", differ(&partly));
+    let here_and_there = partly.chunks(512).zip(whole.chunks(512));
+    assert!(
+        here_and_there.clone().all(|(found, whole)| found == whole || found == [0; 512]),
+        "a byte of a hole is wrong"
+    );
+    here.run_with("write a b c --overlay try --offset 2M", &whole[2 * MIB as usize..9 * MIB as usize]).ok();
+    let (mostly, _) = without_a(&here, "--overlay try");
+    assert!(
+        differ(&mostly) <= 2 * 4096
+            && mostly[2 * MIB as usize..9 * MIB as usize] == whole[2 * MIB as usize..][..7 << 20]
+    );
+    assert!(here.contents(&["a", "b", "c", "b.map"]) == before, "a member was written to");
+    here.run("overlay discard try").ok();
+    assert!(without_a(&here, "--map b=b.map").0 == with_holes, "the holes are not what they were");
+}
+
+#[test]
+fn a_repair_in_an_overlay_fills_all_holes_of_an_image_however_many() {
+    let holes: Vec<_> = (0..60).map(|number| (2 * MIB + number * 90_112, 512 + number % 3 * 1024)).collect();
+    let (here, whole) = with_holes(&holes);
+    // What lies past the end of the image is a hole, too.
+    std::fs::File::options()
+        .write(true)
+        .open(here.path().join("b"))
+        .expect("b")
+        .set_len(8 * MIB - 200_704)
+        .expect("cut");
+    std::fs::write(here.path().join("b.map"), {
+        let map = std::fs::read_to_string(here.path().join("b.map")).expect("a map");
+        let (rest, last) = map.trim_end().rsplit_once('\n').expect("lines");
+        let at: u64 = last.split(' ').next().expect("a place").parse().expect("a number");
+        format!("{rest}\n{at} {} +\n{} 200704 -\n", 8 * MIB - 200_704 - at, 8 * MIB - 200_704)
+    })
+    .expect("written");
+    here.run("scrub --repair a b c --maps --overlay try").expect(1, &["0 not corrected"]);
+    let status = parsed(&here.run("examine --json a b c --overlay try").ok().text());
+    assert_eq!(status["arrays"][0]["status"]["missing"], serde_json::json!([]), "the image was ejected for its holes");
+    let (found, is_whole) = without_a(&here, "--overlay try");
+    assert!(is_whole && found == whole);
+}
+
+#[test]
+fn the_overlay_of_an_image_keeps_its_map_and_is_not_committed() {
+    let (here, _) = with_holes(&[(3 * MIB, 65_536)]);
+    let before = here.contents(&["a", "b", "c"]);
+    std::fs::write(here.path().join("other.map"), "0 - 1\n0 0x300000 +\n0x300000 512 -\n0x300200 0x4ffe00 +\n")
+        .expect("w");
+    here.run_with("write a b c --overlay blind", &[1; 512]).ok();
+    here.run_with("write a b c --maps --overlay try", &[1; 512]).ok();
+    for (line, words) in [
+        ("read a b c --map b=other.map --overlay try --output refused", ["b: cannot use its overlay", "another map"]),
+        ("write a b c --map b=b.map --overlay blind", ["b: cannot use its overlay", "made without a map"]),
+        ("overlay commit try", ["b: the overlay was made with its map", "next: use the array with --overlay"]),
+    ] {
+        here.run(line).expect(2, &words);
+    }
+    assert!(!here.path().join("refused").exists());
+    here.run("read b c --overlay try --output refused").expect(1, &["not in the image, by its map"]);
+    let shown = here.run("overlay show try").ok().text();
+    assert!(
+        shown.contains("b: the overlay was made with its map") && shown.ends_with("overlay discard try\n"),
+        "{shown}"
+    );
+    assert!(parsed(&here.run("overlay show --json try").ok().text())["only_discarded"].is_string());
+    assert!(parsed(&here.run("overlay show --json blind").ok().text())["only_discarded"].is_null());
+    assert!(here.contents(&["a", "b", "c"]) == before);
 }
 
 #[test]

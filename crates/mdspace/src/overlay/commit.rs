@@ -5,7 +5,7 @@
 //! are first copied into the overlay and removed from the members, then the data is written, and the superblocks last.
 
 use super::record::{Record, reserve};
-use super::{ACTION, Layer, MARK, OverlayDirectory, is_marked};
+use super::{ACTION, Layer, MARK, OverlayDirectory, identity, is_marked};
 use crate::images::ImageFormat;
 use crate::machine::{Machine, Purpose, not_opened};
 use crate::medium::Medium;
@@ -17,7 +17,6 @@ use engine::{Member, MemberError, Pool, Refusal};
 use format::overlay::{BLOCK_BYTES, Blocks};
 use format::units::MemberByte;
 use io::{OpenError, StoredOverlay};
-use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -83,6 +82,24 @@ impl OverlayDirectory {
         Refusal::new(reason).of(name_of(&self.path))
     }
 
+    /// Refuses a commit to what is never written to.
+    pub(crate) fn check_committable(&self) -> Result<(), Refusal> {
+        self.must_exist()?;
+        let entries = entries(&self.path).map_err(|error| self.refused(error.to_string()))?;
+        for (_, header) in entries {
+            let path = PathBuf::from(std::ffi::OsString::from_vec(header.name));
+            refuse_image(&path, header.holes.is_some())?;
+        }
+        Ok(())
+    }
+
+    /// Whether nothing can be committed to `member`.
+    pub(crate) fn is_only_read(&self, member: &Path) -> bool {
+        let found = entries(&self.path).and_then(|entries| identity::find(member, entries));
+        let header = found.ok().flatten().map(|(_, header)| header);
+        header.is_some_and(|header| refuse_image(member, header.holes.is_some()).is_err())
+    }
+
     /// The files over `member`, to be committed.
     fn layer_to_commit(&self, member: &Path) -> Result<Layer, OpenError> {
         let layer = || {
@@ -107,9 +124,9 @@ impl<'a> Commit<'a> {
     /// Opens all members, and checks that they are as they were. Nothing is written.
     pub(crate) fn open(machine: &Machine, directory: &'a OverlayDirectory) -> Result<Self, Refusal> {
         let mut members = Vec::new();
+        directory.check_committable()?;
         let paths = directory.members()?;
         for path in &paths {
-            refuse_image(path)?;
             let under = Medium::open(path, None, Purpose::Write).map_err(|error| not_opened(&error))?;
             let layer = directory.layer_to_commit(path).map_err(|error| not_opened(&error))?;
             members.push((name_of(path), layer.over(under.into_member())));
@@ -206,10 +223,10 @@ impl<'a> Commit<'a> {
 
     /// Copies the superblocks of the member below into the overlay, where it has none of its own at their places.
     async fn keep_superblocks(&self, name: &str, overlay: &StoredOverlay) -> Result<(), MemberError> {
-        for place in superblocks(name, overlay.under(), &self.pool).await {
-            let range = block_at(place.at.0, overlay);
-            let at = MemberByte(range.start);
-            let (read, bytes) = overlay.read(at, self.pool.take((range.end - range.start) as usize)).await;
+        for blocks in superblock_blocks(name, overlay.under(), &self.pool).await.runs() {
+            let end = (blocks.end * BLOCK_BYTES).min(overlay.limits().bytes);
+            let at = MemberByte(blocks.start * BLOCK_BYTES);
+            let (read, bytes) = overlay.read(at, self.pool.take((end - at.0) as usize)).await;
             read?;
             overlay.write(at, bytes.freeze()).await?;
         }
@@ -218,10 +235,7 @@ impl<'a> Commit<'a> {
 
     /// The blocks that the overlay holds and in which its superblocks are.
     async fn superblock_blocks(&self, name: &str, overlay: &StoredOverlay) -> Blocks {
-        let mut found = Blocks::default();
-        for place in superblocks(name, overlay, &self.pool).await {
-            found.insert(place.at.0 / BLOCK_BYTES..place.at.0 / BLOCK_BYTES + 1);
-        }
+        let found = superblock_blocks(name, overlay, &self.pool).await;
         let mut others = overlay.blocks();
         others.remove(&found);
         let mut held = overlay.blocks();
@@ -254,25 +268,33 @@ impl<'a> Commit<'a> {
     }
 }
 
-/// Refuses a member that is an image in another format, which is never written to.
-fn refuse_image(path: &Path) -> Result<(), Refusal> {
-    match ImageFormat::of(&place::file_of(path)) {
+/// Refuses a member that is an image in another format, which is never written to, or the image of a failing disk. Its
+/// map would call unread what was written, and ddrescue would go on to write old data there.
+fn refuse_image(path: &Path, has_holes: bool) -> Result<(), Refusal> {
+    let reason = match ImageFormat::of(&place::file_of(path)) {
+        _ if has_holes => "the overlay was made with its map, which would call unread what a commit writes".to_owned(),
         Some(format) if !place::is_uri(path) => {
-            let reason =
-                format!("it is a {} image, to which no overlay is committed: images are only read", format.name());
-            let advice =
-                "use the array with --overlay as it is, or copy it (`mdspace read --overlay DIR --output FILE`)";
-            Err(Refusal::new(reason).of(name_of(path)).advice(advice))
+            format!("it is a {} image, to which no overlay is committed: images are only read", format.name())
         }
-        _ => Ok(()),
-    }
+        _ => return Ok(()),
+    };
+    let advice = "use the array with --overlay as it is, or copy it (`mdspace read --overlay DIR --output FILE`)";
+    Err(Refusal::new(reason).of(name_of(path)).advice(advice))
 }
 
-/// The block with byte `at`, as far as the member has it.
-fn block_at(at: u64, overlay: &impl Member) -> Range<u64> {
-    let start = at / BLOCK_BYTES * BLOCK_BYTES;
-    start..(start + BLOCK_BYTES).min(overlay.limits().bytes)
+/// The blocks of all superblocks, of which any has up to 4096 bytes and begins at a multiple of that.
+pub(super) async fn superblock_blocks<M: Member>(name: &str, member: &M, pool: &Pool) -> Blocks {
+    let mut found = Blocks::default();
+    let blocks_of_member = member.limits().bytes.div_ceil(BLOCK_BYTES);
+    for place in superblocks(name, member, pool).await {
+        let first = place.at.0 / SUPERBLOCK_BYTES_MAX * (SUPERBLOCK_BYTES_MAX / BLOCK_BYTES);
+        found.insert(first..(first + SUPERBLOCK_BYTES_MAX / BLOCK_BYTES).min(blocks_of_member));
+    }
+    found
 }
+
+/// The most bytes of a superblock. Each begins at a multiple of it.
+const SUPERBLOCK_BYTES_MAX: u64 = 4096;
 
 #[cfg(test)]
 mod tests;

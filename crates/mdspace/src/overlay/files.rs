@@ -13,8 +13,8 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of an index that surely have all of its header: a path has 4096 at most.
-const HEADER_BYTES_MAX: u64 = 8192;
+/// Bytes of an index that have all of most headers: a path has 4096 at most, and few members have holes.
+const HEADER_BYTES: u64 = 8192;
 
 /// How far an overlay's commit has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,8 +155,10 @@ pub(super) fn entries(directory: &Path) -> Result<Vec<(Entry, Header)>> {
             }
             continue;
         }
-        let mut bytes = Vec::new();
-        File::open(&entry.index)?.take(HEADER_BYTES_MAX).read_to_end(&mut bytes)?;
+        let (mut bytes, file) = (Vec::new(), File::open(&entry.index)?);
+        (&file).take(HEADER_BYTES).read_to_end(&mut bytes)?;
+        let rest = Header::encoded_bytes(&bytes).unwrap_or_default().saturating_sub(HEADER_BYTES);
+        (&file).take(rest).read_to_end(&mut bytes)?;
         let (header, _) = Header::decode(&bytes).map_err(|defect| entry.damaged(&defect))?;
         found.push((entry, header));
     }
@@ -180,7 +182,7 @@ pub(super) fn make_entry(directory: &Path, header: &Header) -> Result<Entry> {
 }
 
 fn write_entry(directory: &Path, header: &Header, entry: &Entry) -> Result<()> {
-    io::create_sparse(&entry.data, header.identity.bytes.next_multiple_of(BLOCK_BYTES))?;
+    io::create_sparse(&entry.data, header.bytes().next_multiple_of(BLOCK_BYTES))?;
     File::open(&entry.data)?.sync_all()?;
     let new = entry.index.with_extension("new");
     let mut index = File::create(&new)?;
@@ -197,7 +199,7 @@ fn sync_directory(directory: &Path) -> Result<()> {
 /// Opens the files of an entry.
 pub(super) fn open_entry(entry: &Entry, purpose: Purpose) -> Result<Layer> {
     let Index { header, blocks, end } = entry.decode()?;
-    let bytes = header.identity.bytes;
+    let bytes = header.bytes();
     let lock = match purpose {
         Purpose::Write => Lock::Exclusive,
         Purpose::Read => Lock::Shared,
@@ -226,7 +228,7 @@ pub(super) fn open_entry(entry: &Entry, purpose: Purpose) -> Result<Layer> {
         }
         Purpose::Read | Purpose::Look => None,
     };
-    Ok(Layer { bytes, data, index, blocks })
+    Ok(Layer { bytes, data, index, blocks, holes: header.holes })
 }
 
 /// The smallest unit of a transfer.

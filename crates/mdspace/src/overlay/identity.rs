@@ -7,8 +7,9 @@
 use crate::machine::Purpose;
 use crate::overlay::files::Entry;
 use crate::place;
+use disk::content::superblock;
 use disk::{Section, Source};
-use format::overlay::{END_BYTES, Header, Identity, checksum};
+use format::overlay::{END_BYTES, Header, Identity, SAMPLE_BYTES, SAMPLES, Written, checksum};
 use std::ffi::OsString;
 use std::io::{Error, Result};
 use std::os::unix::ffi::OsStringExt;
@@ -41,8 +42,43 @@ pub(super) fn identity_of(member: &Path) -> Result<Identity> {
     let bytes = section.bytes();
     let length = bytes.min(END_BYTES);
     let (first, last) = (sum(&section, 0, length)?, sum(&section, bytes - length, length)?);
-    Ok(Identity { bytes, first, last, modified: modified(&path) })
+    let events = place::at_once(superblock(&section)).ok().flatten().map_or(0, |superblock| superblock.events);
+    let modified = modified(&path);
+    let samples = if modified == 0 { samples(&section)? } else { 0 };
+    let written = if part.is_none() { written(&path) } else { None };
+    Ok(Identity { bytes, first, last, modified, events, samples, written })
 }
+
+/// The checksum of places between the ends, evenly spread. It tells another disk, or one that was copied over or
+/// recovered, and not a single write.
+fn samples(section: &impl Source) -> Result<u32> {
+    let between = section.bytes().saturating_sub(2 * END_BYTES);
+    let mut sums = Vec::new();
+    for number in 0..SAMPLES {
+        let at = END_BYTES + between / SAMPLES * number / SAMPLE_BYTES * SAMPLE_BYTES;
+        let length = SAMPLE_BYTES.min((END_BYTES + between).saturating_sub(at));
+        sums.extend(sum(section, at, length)?.to_le_bytes());
+    }
+    Ok(checksum(&sums))
+}
+
+/// What the kernel has written to the device at `path` since its start, by its own count. What it still has to write is
+/// written first, or the count would grow later without a further change.
+///
+/// Source: Documentation/block/stat.rst in Linux; a boot has a random id.
+fn written(path: &Path) -> Option<Written> {
+    let found = path.metadata().ok().filter(|found| found.file_type().is_block_device())?;
+    let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+    std::fs::File::open(path).and_then(|device| device.sync_all()).ok()?;
+    let stat = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let digits: String = boot.trim().chars().filter(|letter| *letter != '-').collect();
+    let boot = u128::from_str_radix(&digits, 16).ok().filter(|boot| *boot != 0)?.to_be_bytes();
+    Some(Written { boot, sectors: stat.split_whitespace().nth(SECTORS_WRITTEN)?.parse().ok()? })
+}
+
+/// The place of the sectors written among the numbers of a device's `stat`.
+const SECTORS_WRITTEN: usize = 6;
 
 fn sum(section: &impl Source, at: u64, length: u64) -> Result<u32> {
     let read = place::at_once(section.read(at, length as usize));

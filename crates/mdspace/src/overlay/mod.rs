@@ -1,7 +1,8 @@
 //! Overlays: a directory whose files take every write of a command, so that the members stay as they are.
 //!
 //! Each member has a data file and an index there ([`format::overlay`]), which names the member and what it held. A
-//! member that has changed since is refused: its overlay would show bytes that no array ever had. One process writes to
+//! member that has changed since is refused: its overlay would show bytes that no array ever had. The overlay of an image
+//! with a map keeps the map's holes, so that the image is never taken for whole under it. One process writes to
 //! an overlay at a time. A directory that holds anything else is never used. What a refused command made is removed.
 
 #[cfg(feature = "command")]
@@ -18,7 +19,7 @@ use crate::machine::Purpose;
 use crate::names::name_of;
 use engine::Refusal;
 use files::{Entry, Stage, entries, make_entry, open_entry};
-use format::overlay::Header;
+use format::overlay::{Header, Holes};
 use identity::{identity_of, key_of};
 use io::{AnyMember, OpenError, OpenFile, StoredFiles, StoredOverlay};
 use std::fs::{DirBuilder, File, TryLockError};
@@ -59,12 +60,14 @@ pub(crate) struct Layer {
     data: OpenFile,
     index: Option<(File, u64)>,
     blocks: format::overlay::Blocks,
+    /// What the member below lacks.
+    pub(crate) holes: Option<Holes>,
 }
 
 impl Layer {
-    /// Puts the files over `under`.
+    /// Puts the files over `under`, which has the holes.
     pub(crate) fn over(self, under: AnyMember) -> StoredOverlay {
-        let Self { bytes, data, index, blocks } = self;
+        let Self { bytes, data, index, blocks, holes: _ } = self;
         let index = index.map(|(file, end)| (file.into(), end));
         StoredOverlay::new(under, StoredFiles { bytes, data: data.into_member(), index, blocks })
     }
@@ -101,17 +104,22 @@ impl OverlayDirectory {
         &self.path
     }
 
-    /// The files over `member`, which the caller has locked. They are made if `purpose` is to write. `None` if the overlay
-    /// holds nothing of it.
+    /// The files over `member`, which the caller has locked, and which lacks `holes` by the map that was given. They are
+    /// made if `purpose` is to write. `None` if the overlay holds nothing of it.
     ///
     /// # Errors
-    /// When the overlay is in use or damaged, or the member has changed.
-    pub(crate) fn layer(&self, member: &Path, purpose: Purpose) -> std::result::Result<Option<Layer>, OpenError> {
-        let layered = self.try_layer(member, purpose);
+    /// When the overlay is in use or damaged, was made with another map, or the member has changed.
+    pub(crate) fn layer(
+        &self,
+        member: &Path,
+        purpose: Purpose,
+        holes: Option<&Holes>,
+    ) -> std::result::Result<Option<Layer>, OpenError> {
+        let layered = self.try_layer(member, purpose, holes);
         layered.map_err(|source| OpenError::System { path: member.to_owned(), action: ACTION, source })
     }
 
-    fn try_layer(&self, member: &Path, purpose: Purpose) -> Result<Option<Layer>> {
+    fn try_layer(&self, member: &Path, purpose: Purpose, holes: Option<&Holes>) -> Result<Option<Layer>> {
         match purpose {
             Purpose::Write => self.hold(true)?,
             Purpose::Read => self.hold(false)?,
@@ -134,23 +142,33 @@ impl OverlayDirectory {
                 if purpose != Purpose::Write {
                     return Ok(None);
                 }
-                let header = Header { name: key_of(member)?, identity: identity_of(member)? };
+                let header = Header { name: key_of(member)?, identity: identity_of(member)?, holes: holes.cloned() };
                 let entry = make_entry(&self.path, &header)?;
                 self.made.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
                 entry
             }
         };
-        open_entry(&entry, purpose).map(Some)
+        let layer = open_entry(&entry, purpose)?;
+        match (holes, &layer.holes) {
+            (Some(_), None) => {
+                Err(Error::other("the overlay was made without a map of the member, from holes as data"))
+            }
+            (Some(given), Some(kept)) if given != kept => {
+                Err(Error::other("the overlay was made with another map of the member"))
+            }
+            _ => Ok(Some(layer)),
+        }
     }
 
     /// The entry of `member`, which must be as it was when the entry was made, unless a commit has begun to change it.
     fn entry_of(&self, member: &Path, stage: Stage) -> Result<Option<Entry>> {
-        match identity::find(member, entries(&self.path)?)? {
-            Some((_, header)) if stage == Stage::InUse && header.identity != identity_of(member)? => {
-                Err(Error::other("the member has changed since the overlay was made"))
-            }
-            found => Ok(found.map(|(entry, _)| entry)),
+        let Some((entry, header)) = identity::find(member, entries(&self.path)?)? else { return Ok(None) };
+        if stage == Stage::InUse
+            && let Some(change) = header.identity.change(&identity_of(member)?)
+        {
+            return Err(Error::other(format!("the member has changed since the overlay was made: {change}")));
         }
+        Ok(Some(entry))
     }
 
     /// Locks the overlay, which is made if it does not exist and the lock is exclusive.

@@ -4,13 +4,14 @@
 //! A half-committed member has no superblock, so that it looks blank to every program. Three things tell it: its file, the
 //! bytes at its ends that the commit does not write, and its superblocks, which are the old ones, the new ones or none.
 
+use super::commit::superblock_blocks;
 use crate::place;
-use engine::wipe::superblocks;
 use engine::{Member, Pool, Refusal};
 use format::overlay::{BLOCK_BYTES, END_BYTES, checksum};
 use format::units::MemberByte;
 use io::StoredOverlay;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
@@ -51,8 +52,8 @@ impl Record {
     pub(super) async fn of(path: &Path, overlay: &StoredOverlay, pool: &Pool) -> Result<Self, Refusal> {
         let name = crate::names::name_of(path);
         let mut sums = Vec::new();
-        for block in superblock_blocks(&name, overlay.under(), pool).await {
-            let bytes = read(&name, overlay.under(), block, 1, pool).await?;
+        for blocks in superblock_blocks(&name, overlay.under(), pool).await.runs() {
+            let bytes = read(&name, overlay.under(), blocks, pool).await?;
             sums.extend(bytes.chunks(SECTOR_BYTES).map(checksum));
         }
         Ok(Self { file: file_of(path), ends: ends(&name, overlay, pool).await?, superblocks: sums })
@@ -74,9 +75,9 @@ impl Record {
         if self.ends != ends(&name, overlay, pool).await? {
             return Err(refused("its other bytes have changed since"));
         }
-        for block in superblock_blocks(&name, overlay.under(), pool).await {
-            let found = read(&name, overlay.under(), block, 1, pool).await?;
-            let new = read(&name, overlay, block, 1, pool).await?;
+        for blocks in superblock_blocks(&name, overlay.under(), pool).await.runs() {
+            let found = read(&name, overlay.under(), blocks.clone(), pool).await?;
+            let new = read(&name, overlay, blocks, pool).await?;
             let is_known = |(found, new): (&[u8], &[u8])| {
                 found == new || found.iter().all(|byte| *byte == 0) || self.superblocks.contains(&checksum(found))
             };
@@ -92,11 +93,6 @@ fn file_of(path: &Path) -> Option<RegularFile> {
     place::resolve(path).ok().and_then(|(file, _)| RegularFile::of(&file))
 }
 
-/// The blocks that superblocks begin in.
-async fn superblock_blocks<M: Member>(name: &str, member: &M, pool: &Pool) -> Vec<u64> {
-    superblocks(name, member, pool).await.into_iter().map(|place| place.at.0 / BLOCK_BYTES).collect()
-}
-
 /// The checksum of what the overlay does not hold in the member's ends.
 async fn ends(name: &str, overlay: &StoredOverlay, pool: &Pool) -> Result<u32, Refusal> {
     let blocks = overlay.limits().bytes.div_ceil(BLOCK_BYTES);
@@ -108,7 +104,7 @@ async fn ends(name: &str, overlay: &StoredOverlay, pool: &Pool) -> Result<u32, R
         while at < end.end {
             let (is_held, behind) = held.run(at..end.end);
             if !is_held {
-                bytes.extend(read(name, overlay.under(), at, behind - at, pool).await?);
+                bytes.extend(read(name, overlay.under(), at..behind, pool).await?);
             }
             at = behind;
         }
@@ -116,10 +112,10 @@ async fn ends(name: &str, overlay: &StoredOverlay, pool: &Pool) -> Result<u32, R
     Ok(checksum(&bytes))
 }
 
-/// `count` blocks of a member, as far as it has them.
-async fn read<M: Member>(name: &str, member: &M, block: u64, count: u64, pool: &Pool) -> Result<Vec<u8>, Refusal> {
-    let start = block * BLOCK_BYTES;
-    let end = (start + count * BLOCK_BYTES).min(member.limits().bytes);
+/// Blocks of a member, as far as it has them.
+async fn read<M: Member>(name: &str, member: &M, blocks: Range<u64>, pool: &Pool) -> Result<Vec<u8>, Refusal> {
+    let start = blocks.start * BLOCK_BYTES;
+    let end = (blocks.end * BLOCK_BYTES).min(member.limits().bytes);
     let (read, bytes) = member.read(MemberByte(start), pool.take((end - start) as usize)).await;
     read.map_err(|error| Refusal::member_error(name, &error))?;
     Ok(bytes.to_vec())

@@ -33,6 +33,8 @@ struct Shown {
     half_committed: bool,
     /// Whether a commit was interrupted when only the overlay was left to be removed.
     committed: bool,
+    /// Why it cannot be committed, but only used or discarded; `null` if it can.
+    only_discarded: Option<String>,
     members: Vec<Layered>,
 }
 
@@ -94,7 +96,10 @@ fn show(arguments: &OverlayArguments, kernel: Option<&'static Kernel>) -> Result
             members.push(Layered::of(&machine, &path).await);
         }
         let half_committed = directory.is_half_committed();
-        Ok::<_, Failure>(Shown { directory: name_of(&arguments.directory), half_committed, committed, members })
+        let only_discarded = directory.check_committable().err().filter(|_| !committed);
+        let only_discarded = only_discarded.map(|refusal| refusal.to_string());
+        let directory = name_of(&arguments.directory);
+        Ok::<_, Failure>(Shown { directory, half_committed, committed, only_discarded, members })
     })?;
     if arguments.json {
         print_json(&shown)?
@@ -216,6 +221,9 @@ impl Shown {
     fn text(&self) -> String {
         let mut text: String = self.members.iter().map(Layered::text).collect();
         let directory = &self.directory;
+        if let Some(reason) = &self.only_discarded {
+            return text + &format!("cannot be committed: {reason}\nnext: mdspace overlay discard {directory}\n");
+        }
         text += &match (self.half_committed, self.members.is_empty()) {
             _ if self.committed => {
                 format!("it was committed to its members: mdspace overlay discard {directory} removes it\n")

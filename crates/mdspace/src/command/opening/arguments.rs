@@ -117,7 +117,7 @@ pub(crate) struct AssembleArguments {
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct MapArguments {
     /// The map of an image that ddrescue or HDDSuperClone made of a failing disk: what the map does not call finished
-    /// comes from the other members. May be given several times. Only for reading
+    /// comes from the other members. May be given several times. For reading, or with --overlay
     #[arg(long = "map", value_name = "IMAGE=MAPFILE")]
     named: Vec<OsString>,
 

@@ -11,7 +11,6 @@ use crate::command::text::output::tell;
 use crate::command::text::progress::Progress;
 use crate::machine::{Array, Machine, Purpose};
 use crate::names::name_of;
-use crate::place::{file_of, is_raw, is_uri};
 use crate::whole_disks::{Disk, members_on};
 use engine::inspect::find_superblock;
 use engine::status::level_name;
@@ -280,7 +279,7 @@ impl Machine {
             found.suffices_for(&array)?;
             if let Some(directory) = self.overlay_directory() {
                 tell!("note: every write goes to {}, and the members stay as they are", name_of(directory));
-                if let Some(image) = found.own.iter().find(|path| !is_uri(path) && !is_raw(&file_of(path))) {
+                if let Some(image) = self.only_read_under_overlay(&found.own) {
                     let image = name_of(image);
                     tell!(
                         "note: {image} is an image that is only read: the overlay can be kept or discarded, not committed"
