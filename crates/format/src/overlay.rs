@@ -531,7 +531,7 @@ mod tests {
             (changed(60, 200), "overlay.name_bytes"),
             (changed(105, b'J'), "overlay.checksum"),
             (with_holes(&[5..7, 6..8]), "overlay.holes"),
-            (with_holes(&[5..5]), "overlay.holes"),
+            (with_holes(&[3..4, 5..5]), "overlay.holes"),
             (past_the_end, "overlay.record"),
         ] {
             assert_eq!(Index::decode(&bytes).expect_err(field).field, field);

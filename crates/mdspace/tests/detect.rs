@@ -71,6 +71,8 @@ fn members_that_are_missing_stale_or_too_few_are_named() {
     assert_eq!(data["members"][0]["left_out"], Value::Null);
     let text = here.run("detect disk?.img").ok().text();
     assert!(text.contains("missing: slot 1") && text.contains("not used"), "{text}");
+    assert!(text.contains("  behind: disk2.img:3: by ") && text.contains("no bitmap says what differs"), "{text}");
+    assert!(data["behind"][0]["name"] == "disk2.img:3" && data["behind"][0]["differs"].is_null(), "{data}");
     let run = here.run("detect --json disk1.img disk2.img");
     run.expect(1, &["too few"]);
     let report = parsed(&run.text());

@@ -666,6 +666,10 @@ fn examine_says_how_far_a_stale_member_is_behind_and_where_it_may_differ() {
     {
         assert!(text.contains(words), "no `{words}` in {text}");
     }
+    let detected = parsed(&here.run("detect --json a b c").ok().text());
+    assert_eq!(detected["arrays"][0]["behind"], report["arrays"][0]["behind"]);
+    let text = here.run("detect a b c").text();
+    assert!(text.contains("behind: c: by ") && text.contains("at most 256 KiB differ, in 3 ranges"), "{text}");
     // Without a bitmap nothing says what differs; the array that cannot be started says how far each is behind.
     here.run("create --level 5 --size 8M d e f").ok();
     here.run_with("write d e f", b"first").ok();

@@ -67,10 +67,10 @@ fn samples(section: &impl Source) -> Result<u32> {
 ///
 /// Source: Documentation/block/stat.rst in Linux; a boot has a random id.
 fn written(path: &Path) -> Option<Written> {
-    let found = path.metadata().ok().filter(|found| found.file_type().is_block_device())?;
-    let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+    path.metadata().ok().filter(|found| found.file_type().is_block_device())?;
+    let node = path.canonicalize().ok()?;
     std::fs::File::open(path).and_then(|device| device.sync_all()).ok()?;
-    let stat = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    let stat = std::fs::read_to_string(Path::new("/sys/class/block").join(node.file_name()?).join("stat")).ok()?;
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = boot.trim().chars().filter(|letter| *letter != '-').collect();
     let boot = u128::from_str_radix(&digits, 16).ok().filter(|boot| *boot != 0)?.to_be_bytes();

@@ -1,9 +1,9 @@
-//! What `examine` prints about one member, in the words of its JSON fields.
+//! What `examine` and `detect` print about one member, in the words of its JSON fields.
 
 use crate::command::text::output::columns;
 use crate::command::text::size::Size;
 use crate::command::text::wording::utc;
-use engine::examined::{BadBlocksExamined, BitmapExamined, Examination, ReshapeExamined};
+use engine::examined::{BadBlocksExamined, Behind, BitmapExamined, Differs, Examination, ReshapeExamined};
 
 /// The metadata of a member.
 pub(crate) fn examination(member: &Examination) -> String {
@@ -73,4 +73,18 @@ fn reshape_text(reshape: &ReshapeExamined) -> String {
     let direction = if *backwards { "backwards, at" } else { "at" };
     let (at, chunk) = (Size(*position_bytes), Size(*new_chunk_bytes));
     format!("{direction} {at} of the array; to {new_level}, {delta_disks:+} slots, layout {new_layout}, chunk {chunk}")
+}
+
+/// A line about a member with fewer events than others.
+pub(super) fn behind(member: &Behind) -> String {
+    let differs = match &member.differs {
+        None => "no bitmap says what differs".to_owned(),
+        Some(Differs { by, bytes: 0, .. }) => format!("by the bitmap of {by} nothing differs"),
+        Some(Differs { by, bytes, ranges, ranges_omitted }) => {
+            let count = ranges.len() + ranges_omitted;
+            let first = ranges.first().map_or(0, |first| first.at);
+            format!("by the bitmap of {by} at most {} differ, in {count} ranges from byte {first} on", Size(*bytes))
+        }
+    };
+    format!("  behind: {}: by {}; {differs}\n", member.name, member.distance())
 }

@@ -4,18 +4,17 @@
 //! reading and once for writing.
 
 use crate::command::cli::arguments::ExamineArguments;
-use crate::command::cli::examination::examination;
+use crate::command::cli::examination::{behind, examination};
 use crate::command::opening::mdadm_conf::array_lines;
 use crate::command::opening::members::expand_with_directories;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json, tell};
-use crate::command::text::size::Size;
 use crate::command::text::wording::describe;
 use crate::machine::{Arena, Machine, Purpose};
 use crate::maps::HIDDEN;
 use crate::names::name_of;
 use crate::whole_disks::members_on;
-use engine::examined::{Behind, Differs, Examination};
+use engine::examined::{Behind, Examination};
 use engine::inspect::find_superblock;
 use engine::status::Status;
 use engine::{Candidate, Refusal};
@@ -196,20 +195,6 @@ pub(super) async fn look(machine: &Machine, name: &str, member: &AnyMember) -> R
     use engine::Member;
     let found = find_superblock(name, member, &machine.pool).await?;
     Ok(Examination::of(name, member.limits().bytes, &found).with_logs(member, &found, &machine.pool).await)
-}
-
-/// A line about a member with fewer events than others.
-fn behind(member: &Behind) -> String {
-    let differs = match &member.differs {
-        None => "no bitmap says what differs".to_owned(),
-        Some(Differs { by, bytes: 0, .. }) => format!("by the bitmap of {by} nothing differs"),
-        Some(Differs { by, bytes, ranges, ranges_omitted }) => {
-            let count = ranges.len() + ranges_omitted;
-            let first = ranges.first().map_or(0, |first| first.at);
-            format!("by the bitmap of {by} at most {} differ, in {count} ranges from byte {first} on", Size(*bytes))
-        }
-    };
-    format!("  behind: {}: by {}; {differs}\n", member.name, member.distance())
 }
 
 impl Report {

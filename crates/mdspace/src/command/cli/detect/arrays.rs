@@ -2,12 +2,12 @@
 
 use crate::command::cli::detect::layer::Layer;
 use crate::command::cli::detect::next::Next;
+use crate::command::cli::examine::look;
 use crate::command::text::failure::Failure;
 use crate::layers::{Bytes, Running};
 use crate::machine::{Machine, Purpose};
-use engine::examined::Examination;
-use engine::inspect::find_superblock;
-use engine::{Candidate, Refusal};
+use engine::Candidate;
+use engine::examined::{Behind, Examination};
 use io::AnyMember;
 use serde::Serialize;
 use std::rc::Rc;
@@ -28,6 +28,8 @@ pub(crate) struct ArrayFound {
     pub(crate) members: Vec<MemberFound>,
     /// Slots without a member.
     pub(crate) missing: Vec<u16>,
+    /// Members with fewer events than others: by how many, and what differs by the bitmap.
+    pub(crate) behind: Vec<Behind>,
     /// What may be wrong: a log that was replayed, a reshape under way.
     pub(crate) warnings: Vec<String>,
     /// Why it cannot be assembled.
@@ -69,30 +71,28 @@ pub(crate) struct Offered {
 /// Groups `members` by array, and assembles each.
 pub(crate) async fn assemble(machine: &Machine, members: Vec<Offered>) -> Vec<Assembled> {
     let mut arrays: Vec<(ArrayFound, Vec<Offered>)> = Vec::new();
+    let mut examinations = Vec::new();
     for offered in members {
         // A member that vanished since it was looked at is left out.
-        let Ok(member) = examine(machine, &offered.candidate).await else { continue };
+        let Candidate { name, member } = &offered.candidate;
+        let Ok(member) = look(machine, name, member).await else { continue };
         let found = member_of(&member);
         match arrays.iter_mut().find(|(array, _)| array.uuid == member.array_uuid) {
             Some((array, members)) => {
                 array.members.push(found);
                 members.push(offered);
             }
-            None => arrays.push((array_of(member, found), vec![offered])),
+            None => arrays.push((array_of(&member, found), vec![offered])),
         }
+        examinations.push(member);
     }
     let mut assembled = Vec::new();
-    for (array, members) in arrays {
+    for (mut array, members) in arrays {
+        let own: Vec<&Examination> = examinations.iter().filter(|member| member.array_uuid == array.uuid).collect();
+        array.behind = Behind::among(&own);
         assembled.push(try_array(machine, array, members).await);
     }
     assembled
-}
-
-async fn examine(machine: &Machine, candidate: &Candidate<AnyMember>) -> Result<Examination, Refusal> {
-    use engine::Member;
-    let Candidate { name, member } = candidate;
-    let found = find_superblock(name, member, &machine.pool).await?;
-    Ok(Examination::of(name, member.limits().bytes, &found))
 }
 
 fn member_of(member: &Examination) -> MemberFound {
@@ -100,10 +100,10 @@ fn member_of(member: &Examination) -> MemberFound {
     MemberFound { name: name.clone(), role: role.clone(), events: *events, updated: *updated, left_out: None }
 }
 
-fn array_of(member: Examination, first: MemberFound) -> ArrayFound {
+fn array_of(member: &Examination, first: MemberFound) -> ArrayFound {
     ArrayFound {
-        uuid: member.array_uuid,
-        name: member.array_name,
+        uuid: member.array_uuid.clone(),
+        name: member.array_name.clone(),
         level: member.level,
         slots: member.raid_disks,
         state: None,
@@ -111,6 +111,7 @@ fn array_of(member: Examination, first: MemberFound) -> ArrayFound {
         inside_of: Vec::new(),
         members: vec![first],
         missing: Vec::new(),
+        behind: Vec::new(),
         warnings: Vec::new(),
         refusal: None,
         advice: None,

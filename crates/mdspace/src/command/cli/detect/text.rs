@@ -6,6 +6,7 @@ use crate::command::cli::detect::containers::{ContainerFound, SlotFound};
 use crate::command::cli::detect::layer::{Inner, Layer};
 use crate::command::cli::detect::next::Next;
 use crate::command::cli::detect::volumes::VolumeGroup;
+use crate::command::cli::examination::behind;
 use crate::command::text::output::columns;
 use crate::command::text::size::Size;
 use crate::command::text::wording::utc;
@@ -79,6 +80,7 @@ fn of_array(array: &ArrayFound) -> String {
     }
     let rows: Vec<Vec<String>> = array.members.iter().map(member).collect();
     text += &columns(&rows);
+    text.extend(array.behind.iter().map(behind));
     for slot in &array.missing {
         text += &format!("  missing: slot {slot}\n");
     }
