@@ -17,5 +17,6 @@ pub mod lvm;
 pub mod map;
 mod source;
 pub mod table;
+pub mod vhd;
 
 pub use source::{Section, Source};

@@ -2,12 +2,14 @@
 //!
 //! `disk.img:2` is the second partition of `disk.img`, and `disk.img@OFFSET[+LENGTH]` a range of it. A file with such a
 //! name counts first. The name stays a path everywhere, so that a part is given where any member is given; this file
-//! takes it apart when the member is opened. An NBD URI is such a name too, and so is a part of its export. It only
-//! reads.
+//! takes it apart when the member is opened. An NBD URI is such a name too, and so is a part of its export. A VHD image of
+//! fixed size is its disk without the footer behind it, whatever part is named. It only reads.
 
 use crate::images::ImageFormat;
 use disk::Source;
+use disk::content::superblock;
 use disk::table::{Partition, Table, find};
+use disk::vhd::{FOOTER_BYTES, fixed_disk_bytes};
 use export::nbd::address::{Address, is_uri as is_nbd_uri};
 use export::nbd::member::Remote;
 use futures_util::FutureExt;
@@ -47,7 +49,8 @@ impl DiskFile {
         if let Some(remote) = remote(path)? {
             return Ok(Self { bytes: remote.bytes(), medium: Medium::Remote(RefCell::new(remote)) });
         }
-        Self::raw(path)
+        let raw = Self::raw(path)?;
+        Ok(Self { bytes: fixed_vhd(path).unwrap_or(raw.bytes), ..raw })
     }
 
     /// The file's own bytes, even if they are those of an image.
@@ -118,13 +121,32 @@ pub(crate) fn canonical(path: &Path) -> Result<PathBuf> {
 /// When the member is a partition that does not exist, or that cannot be looked up.
 pub(crate) fn resolve(path: &Path) -> Result<(PathBuf, Option<io::Part>)> {
     match split(path) {
-        None => Ok((path.to_owned(), None)),
-        Some((file, Part::Range { at, bytes })) => Ok((file, Some(io::Part { at, bytes }))),
+        None => Ok((path.to_owned(), fixed_vhd(path).map(|bytes| io::Part { at: 0, bytes }))),
+        Some((file, Part::Range { at, bytes })) => {
+            let bytes = fixed_vhd(&file).map_or(bytes, |disk| bytes.min(disk.saturating_sub(at)));
+            Ok((file, Some(io::Part { at, bytes })))
+        }
         Some((file, Part::Partition(number))) => {
             let Partition { at, bytes, .. } = partition(&file, number)?;
             Ok((file, Some(io::Part { at, bytes })))
         }
     }
+}
+
+/// The length of the disk if the regular file at `path` is a VHD image of fixed size.
+///
+/// The last bytes of a member are chosen by what writes to the array. So a superblock of md whose data reaches over them
+/// says that they are data.
+fn fixed_vhd(path: &Path) -> Option<u64> {
+    path.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let file = DiskFile::raw(path).ok()?;
+    let Medium::File(raw) = &file.medium else { return None };
+    let mut footer = [0; FOOTER_BYTES as usize];
+    raw.read_exact_at(&mut footer, file.bytes.checked_sub(FOOTER_BYTES)?).ok()?;
+    let disk_bytes = fixed_disk_bytes(&footer, file.bytes)?;
+    let own = at_once(superblock(&file)).ok().flatten();
+    let is_data = own.is_some_and(|own| own.data_at().0.saturating_add(own.data_size.bytes()) > disk_bytes);
+    (!is_data).then_some(disk_bytes)
 }
 
 /// As [`resolve`], of a range within the member.

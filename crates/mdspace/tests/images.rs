@@ -83,6 +83,65 @@ fn writes_over_images_go_to_an_overlay() {
     here.run("overlay discard try").ok();
 }
 
+/// Makes fixed VHD images of these members or disks, as long as they are and the footer.
+fn fixed(here: &Workplace, names: &[&str]) {
+    for name in names {
+        let options = "subformat=fixed,force_size=on";
+        qemu_img(here, &["convert", "-f", "raw", "-O", "vpc", "-o", options, name, &format!("{name}.vhd")]);
+        let lengths = [name.to_string(), format!("{name}.vhd")]
+            .map(|name| here.path().join(name).metadata().expect("an image").len());
+        assert_eq!(lengths[0] + 512, lengths[1], "the test is of images with a footer behind the disk");
+    }
+}
+
+#[test]
+fn the_footer_of_a_fixed_vhd_is_no_part_of_its_disk() {
+    for metadata in ["1.0", "1.1", "1.2"] {
+        let here = Workplace::new();
+        here.run(&format!("create --level 5 --chunk 4K --metadata {metadata} --size 8M a b c")).ok();
+        here.run_with("write a b c", &data()).ok();
+        fixed(&here, &["a", "b", "c"]);
+        let vhds = ["a.vhd", "b.vhd", "c.vhd"];
+        let before = footers(&here, &vhds);
+        here.run_with("write a.vhd b.vhd c.vhd --offset 1M", &[7; 5000]).ok();
+        here.run_with("write a b c --offset 1M", &[7; 5000]).ok();
+        let expected = here.run("read a b c").ok().stdout.clone();
+        assert!(here.run("read a.vhd b.vhd c.vhd").ok().stdout == expected, "{metadata}");
+        assert!(here.run("read a.vhd c.vhd@0+9T").ok().stdout == expected, "{metadata}");
+        here.run("read a.vhd a.vhd@0+8M b.vhd").expect(2, &["given before"]);
+        assert!(footers(&here, &vhds) == before, "{metadata}: a footer was written to");
+        let json = parsed(&here.run("detect --json a.vhd b.vhd c.vhd").ok().text());
+        assert_eq!(json["disks"][0]["bytes"], 8 << 20, "{metadata}");
+    }
+    let here = Workplace::new();
+    nas(&here, "gpt");
+    fixed(&here, &DISKS);
+    // The second copy of the table lies at the end of the disk, and the first is lost.
+    let file = std::fs::File::options().write(true).open(here.path().join("disk1.img.vhd")).expect("an image");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 34 * 512], 0).expect("it is long enough");
+    here.run("read disk?.img:3 --output expected").ok();
+    here.run("read disk1.img.vhd:3 disk2.img.vhd:3 --output read").ok();
+    assert!(here.contents(&["read"]) == here.contents(&["expected"]));
+}
+
+#[test]
+fn a_client_that_writes_a_footer_does_not_shorten_a_member() {
+    let here = Workplace::new();
+    here.run("create --level 1 --metadata 1.2 --data-offset 1M --size 9M a b").ok();
+    let bytes = 9 << 20;
+    std::fs::File::create(here.path().join("d")).expect("of our own").set_len(bytes - 512).expect("sparse");
+    fixed(&here, &["d"]);
+    let footer = footers(&here, &["d.vhd"]).remove(0);
+    here.run_with("write a b --offset 8388096", &footer).ok();
+    assert!(footers(&here, &["a"])[0] == footer, "the footer is at the end of the member");
+    assert!(here.run("read a b --offset 8388096").ok().stdout == footer);
+}
+
+/// The last sector of each.
+fn footers(here: &Workplace, names: &[&str]) -> Vec<Vec<u8>> {
+    here.contents(names).into_iter().map(|bytes| bytes[bytes.len() - 512..].to_vec()).collect()
+}
+
 #[test]
 fn partitions_in_images_are_found_and_named() {
     let here = Workplace::new();
