@@ -8,11 +8,12 @@
 
 use crate::cursor::Cursor;
 use crate::error::Error;
-use crate::machine::{self, Arena, Machine, run_background};
+use crate::machine::{Arena, Machine};
+use crate::opened::Opened;
 use crate::options::Options;
 use crate::pieces::{DEPTH, pieces};
 use engine::status::Status;
-use engine::{ArrayError, Durability, Refusal};
+use engine::{ArrayError, Refusal};
 use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures_util::StreamExt;
 use futures_util::future::LocalBoxFuture;
@@ -26,9 +27,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 /// Work for the array's thread. The job sends its own result.
-type Job = Box<dyn FnOnce(machine::Array) -> LocalBoxFuture<'static, ()> + Send>;
+type Job = Box<dyn FnOnce(Opened) -> LocalBoxFuture<'static, ()> + Send>;
 
-/// An open array.
+/// An open array, or what [`Options::inner`] names inside of one.
 ///
 /// Calls block until they are complete. Any number of threads may call at the same time through a shared reference,
 /// such as an [`Arc`](std::sync::Arc). Overlapping writes are ordered. The array can also be read and written like a
@@ -124,7 +125,7 @@ impl Array {
             let bytes = from[(piece.start - at) as usize..(piece.end - at) as usize].to_vec();
             self.begin(async move |array| {
                 let block = array.pool().copy_of(&bytes);
-                array.write(piece.start, block, Durability::Ordinary).await
+                array.write(piece.start, block).await
             })
         };
         self.in_pieces(range, begin, |_, ()| {})
@@ -147,7 +148,8 @@ impl Array {
         self.begin(async |array| array.flush().await).wait()
     }
 
-    /// The status of the array and its members: the fields of `mdspace status --json`, without those of its server.
+    /// The status of the array and its members: the fields of `mdspace status --json`, without those of its server. Of
+    /// something inside it is that of the array around it; of several arrays, the one with the first member.
     ///
     /// # Errors
     /// [`ErrorKind::Stopped`](crate::ErrorKind::Stopped), if a bug ended the array's thread.
@@ -181,7 +183,7 @@ impl Array {
     }
 
     /// Sends `work` to the array's thread, which begins works in the order of these calls.
-    fn begin<T, F>(&self, work: impl FnOnce(machine::Array) -> F + Send + 'static) -> PendingResult<T>
+    fn begin<T, F>(&self, work: impl FnOnce(Opened) -> F + Send + 'static) -> PendingResult<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, ArrayError>> + 'static,
@@ -287,10 +289,10 @@ fn run(
 }
 
 /// Carries out jobs until the handle is gone.
-async fn serve(array: machine::Array, mut jobs: UnboundedReceiver<Job>) -> Result<Status, Error> {
+async fn serve(array: Opened, mut jobs: UnboundedReceiver<Job>) -> Result<Status, Error> {
     let background = ::io::spawn({
         let array = array.clone();
-        async move { run_background(&array).await }
+        async move { array.run_background().await }
     });
     while let Some(job) = jobs.next().await {
         drop(::io::spawn(job(array.clone())));

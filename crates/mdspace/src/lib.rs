@@ -43,6 +43,33 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Inside of arrays
+//!
+//! A partition, a logical volume of LVM or an array inside is opened by its name, as by `mdspace read --inner`. The
+//! members may be of several arrays then: only those that it lies on are opened.
+//!
+//! ```
+//! # let place = tempfile::tempdir()?;
+//! # std::env::set_current_dir(place.path())?;
+//! # mdspace::Create::new(mdspace::Level::Raid1).member_bytes(8 << 20).create(["a.img", "b.img"])?;
+//! # let array = mdspace::Options::new().write(true).open(["a.img", "b.img"])?;
+//! # let mut table = [0; 512];
+//! # table[446 + 4] = 0x83;
+//! # table[446 + 8..446 + 16].copy_from_slice(&[0, 8, 0, 0, 0, 8, 0, 0]);
+//! # table[510..].copy_from_slice(&[0x55, 0xaa]);
+//! # array.write_all_at(&table, 0)?;
+//! # array.close()?;
+//! let options = mdspace::Options::new().inner("1"); // the first partition
+//! let partition = options.clone().write(true).open(["a.img", "b.img"])?;
+//! assert_eq!(partition.bytes(), 1 << 20);
+//! partition.write_all_at(b"hello, partition", 4096)?;
+//! partition.close()?;
+//! let mut text = [0; 16];
+//! options.open(["b.img"])?.read_exact_at(&mut text, 4096)?;
+//! assert_eq!(&text, b"hello, partition");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Errors
 //!
 //! An [`Error`] has a kind, the member and the field of its metadata that it concerns, and advice.
@@ -81,15 +108,15 @@ mod create;
 mod cursor;
 mod error;
 mod images;
-#[cfg(feature = "command")]
 mod in_memory;
-#[cfg(feature = "command")]
+mod inside;
 mod layers;
 mod machine;
 mod made_files;
 mod maps;
 mod medium;
 mod names;
+mod opened;
 mod options;
 mod overlay;
 mod pieces;

@@ -2,8 +2,10 @@
 
 use crate::array::Array;
 use crate::error::Error;
+use crate::inside::{Needed, Sorted, check_writes};
 use crate::machine::{self, Consent, Machine, Purpose, refuse_duplicates};
 use crate::maps::Maps;
+use crate::opened::Opened;
 use crate::whole_disks::{Disk, members_on};
 use engine::{BitmapPolicy, Offer, Refusal};
 use std::path::{Path, PathBuf};
@@ -24,6 +26,7 @@ pub struct Options {
     maps: Vec<(PathBuf, PathBuf)>,
     overlay: Option<PathBuf>,
     partial: bool,
+    inner: Option<String>,
 }
 
 impl Options {
@@ -79,6 +82,15 @@ impl Options {
         self
     }
 
+    /// Opens something inside of the array: the number of a partition, `GROUP/VOLUME` of LVM, or the name or UUID of an
+    /// array inside. The members may be of several arrays, of which those are opened that it lies on. It takes writes if
+    /// it is a partition, or a linear or striped volume on one array, and no snapshot depends on it; everything else is
+    /// only for reading.
+    pub fn inner(mut self, name: impl Into<String>) -> Self {
+        self.inner = Some(name.into());
+        self
+    }
+
     /// The maps that were named.
     pub(crate) fn named_maps(&self) -> Result<Maps, Refusal> {
         Maps::named(&self.maps)
@@ -109,10 +121,13 @@ impl Options {
         Array::start(self.clone(), members)
     }
 
-    /// Assembles the array, on the thread of `machine`.
-    pub(crate) async fn assemble(&self, members: &[PathBuf], machine: &Machine) -> Result<machine::Array, Refusal> {
+    /// Assembles the array, or those that something inside lies on, on the thread of `machine`.
+    pub(crate) async fn assemble(&self, members: &[PathBuf], machine: &Machine) -> Result<Opened, Refusal> {
         refuse_duplicates(members)?;
         machine.maps.check_used(members)?;
+        if let Some(inner) = &self.inner {
+            return self.assemble_around(inner, members.to_vec(), machine).await;
+        }
         let (members, disks) = members_on(members.to_vec());
         if let Some(refusal) = disks.iter().find_map(Disk::without_members) {
             return Err(refusal);
@@ -120,17 +135,43 @@ impl Options {
         for note in disks.iter().flat_map(Disk::notes) {
             tracing::warn!("{note}");
         }
+        Ok(Opened::whole(self.assemble_members(&members, machine).await?))
+    }
+
+    /// Assembles the arrays that `inner` lies on.
+    async fn assemble_around(&self, inner: &str, paths: Vec<PathBuf>, machine: &Machine) -> Result<Opened, Refusal> {
+        let Sorted { arrays: own, plain, disks } = machine.sort(paths).await?;
+        for note in disks.iter().flat_map(Disk::notes) {
+            tracing::warn!("{note}");
+        }
+        let consent = self.consent();
+        let needed = match &own[..] {
+            [_] => Needed { used: vec![0], others: Vec::new() },
+            _ => {
+                let all: Vec<&[PathBuf]> = own.iter().map(|own| &own[..]).collect();
+                machine.needed(&all, &plain, inner, consent).await?
+            }
+        };
+        let mut arrays = Vec::new();
+        for place in needed.used {
+            arrays.push(self.assemble_members(&own[place], machine).await?);
+        }
+        let volume = machine.find_inside(inner, &arrays, &needed.others, &plain, consent).await?;
+        if self.write {
+            check_writes(inner, arrays.len(), &volume)?;
+        }
+        Ok(Opened::inside(arrays, volume))
+    }
+
+    fn consent(&self) -> Consent {
+        Consent { force: self.force, partial: self.partial, ..Consent::default() }
+    }
+
+    async fn assemble_members(&self, members: &[PathBuf], machine: &Machine) -> Result<machine::Array, Refusal> {
         let purpose = if self.write { Purpose::Write } else { Purpose::Read };
-        let members = machine.open_all(&members, purpose)?;
+        let members = machine.open_all(members, purpose)?;
         let file = self.bitmap.as_deref().filter(|_| self.write);
         let bitmap = file.map(|path| machine.open_bitmap(path)).transpose()?;
-        machine
-            .assemble_offer(
-                Offer { members, bitmap },
-                Consent { force: self.force, partial: self.partial, ..Consent::default() },
-                purpose,
-                BitmapPolicy::default(),
-            )
-            .await
+        machine.assemble_offer(Offer { members, bitmap }, self.consent(), purpose, BitmapPolicy::default()).await
     }
 }

@@ -27,7 +27,6 @@ pub(crate) struct Disk {
 /// A partition with a superblock of md.
 pub(crate) struct OnDisk {
     /// Its number.
-    #[cfg_attr(not(feature = "command"), expect(dead_code, reason = "the command has more uses"))]
     pub(crate) number: u32,
     /// Its path: the kernel's device if there is one, otherwise a part of the disk.
     pub(crate) path: PathBuf,

@@ -315,3 +315,61 @@ fn an_array_inside_of_arrays_is_found_read_and_served() {
         assert_eq!(server.wait(), Some(0));
     }
 }
+
+#[test]
+fn the_library_opens_what_is_inside_by_the_rules_of_the_command() {
+    let here = Workplace::new();
+    let files = two_arrays(&here);
+    let paths = |names: &[&str]| names.iter().map(|name| here.path().join(name)).collect::<Vec<_>>();
+    let disks = ["a.img", "b.img", "c.img", "d.img"];
+    let before = here.contents(&disks);
+    let options = mdspace::Options::new().inner("vg1/files");
+    let volume = options.open(paths(&["b.img", "c.img"])).expect("one member of each may be missing");
+    assert_eq!((volume.bytes(), volume.is_read_only()), (20 * MIB, true));
+    let mut read = vec![0; files.len()];
+    volume.read_exact_at(&mut read, 0).expect("all is there");
+    assert!(read == files, "over both arrays");
+    assert_eq!(
+        volume.read_exact_at(&mut [0; 2], 20 * MIB - 1).expect_err("past").kind(),
+        mdspace::ErrorKind::OutOfRange
+    );
+    assert_eq!(volume.write_all_at(&[1], 0).expect_err("reading").kind(), mdspace::ErrorKind::ReadOnly);
+    here.run("write a.img b.img").expect(2, &["in use by"]);
+    volume.close().expect("nothing was written");
+    for (options, names, words) in [
+        (options.clone().write(true), &disks[..], "it lies on several arrays"),
+        (options.clone(), &disks[..2], "other physical volumes too"),
+        (mdspace::Options::new().inner("vg1/photos"), &disks[..], "the logical volumes vg1/files"),
+    ] {
+        let error = options.open(paths(names)).expect_err(words);
+        assert_eq!(error.kind(), mdspace::ErrorKind::Refused);
+        assert!(
+            error.reason().contains(words) && error.field().is_some_and(|f| f.starts_with("--inner vg1/")),
+            "{error}"
+        );
+    }
+    assert!(here.contents(&disks) == before, "a refusal or a read changed a member");
+}
+
+#[test]
+fn the_library_writes_to_a_volume_on_whole_disks_and_to_nothing_beside_it() {
+    let here = Workplace::new();
+    nas(&here, "gpt");
+    let mut expected = physical_volume(DATA_BYTES, 20, &ext4(&here, 20 * MIB));
+    here.run_with("write disk?.img --name 2", &expected).ok();
+    let members = || DISKS.map(|name| here.path().join(name));
+    let options = mdspace::Options::new().inner("vg1/files");
+    let volume = options.clone().write(true).open(members()).expect("a linear volume takes writes");
+    let at = 5 * MIB + 100;
+    volume.write_all_at(&[7; 100_000], at).expect("written");
+    volume.flush().expect("flushed");
+    assert_eq!(volume.status().expect("it runs").name, "nas:2");
+    // The other arrays on these disks are not in use meanwhile.
+    here.run_with("write disk?.img --name 1", b"swap").ok();
+    assert_eq!(volume.close().expect("it stops").state, "clean");
+    // The volume begins behind the group's metadata, in the first extent.
+    expected[(MIB + at) as usize..][..100_000].fill(7);
+    let whole = here.run(&format!("read disk?.img --name 2 --length {}", expected.len())).ok().stdout.clone();
+    assert!(whole == expected);
+    here.run("scrub disk?.img:3").ok();
+}

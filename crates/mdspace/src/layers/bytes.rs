@@ -196,6 +196,7 @@ impl Bytes {
     }
 
     /// Zeroes the range; with `may_discard` its space may be given back.
+    #[cfg(feature = "command")]
     pub(crate) fn write_zeroes(
         &self,
         at: u64,

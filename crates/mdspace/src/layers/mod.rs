@@ -1,6 +1,6 @@
 //! What is inside of arrays: partitions, logical volumes, and arrays again, as bytes that are read like an array's.
 //!
-//! [`Bytes`] is the one mechanism: `read --inner`, `serve --inner` and `detect` read through it. Its trees end in arrays,
+//! [`Bytes`] is the one mechanism: `read --inner`, `serve --inner`, `detect` and the library read through it. Its trees end in arrays,
 //! or in partitions that are a physical volume without an array. Nothing here opens a file or decides what belongs to an
 //! array; it only reads, except where [`Bytes::is_read_only`] says otherwise.
 
@@ -10,5 +10,7 @@ mod group;
 mod raid;
 
 pub(crate) use bytes::{Bytes, Running};
-pub(crate) use find::{Layers, members_in};
+pub(crate) use find::Layers;
+#[cfg(feature = "command")]
+pub(crate) use find::members_in;
 pub(crate) use group::{FoundGroup, Physical, groups};

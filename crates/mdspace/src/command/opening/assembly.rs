@@ -218,16 +218,6 @@ impl Machine {
         self.assemble_found(arguments, &found, purpose, policy).await
     }
 
-    /// Assembles an array for a look, without notes.
-    pub(crate) async fn assemble_quietly(
-        &self,
-        arguments: &AssembleArguments,
-        found: &Found,
-    ) -> Result<Array, Refusal> {
-        let offer = Offer { members: self.open_all(&found.own, Purpose::Look)?, bitmap: None };
-        self.assemble_offer(offer, arguments.consent(), Purpose::Look, BitmapPolicy::default()).await
-    }
-
     /// Assembles the array of the members that were found.
     pub(crate) async fn assemble_found(
         &self,

@@ -23,6 +23,7 @@ use crate::command::server::volume::Exported;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, tell};
 use crate::command::text::wording::describe;
+use crate::inside::check_writes as check_inner_writes;
 use crate::machine::{Arena, Machine, Purpose, run_background};
 use engine::status::Status;
 use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites};
@@ -81,12 +82,8 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
 /// Refuses to open arrays for writing where what is inside of them takes no writes.
 fn check_writes(target: &Target, purpose: Purpose) -> Result<(), Failure> {
     let Some(inner) = target.inner.as_ref().filter(|_| purpose == Purpose::Write) else { return Ok(()) };
-    let reason = match (target.arrays.len(), target.volume.is_read_only()) {
-        (1, false) => return Ok(()),
-        (1, true) => "only partitions, and linear and striped volumes without snapshots, take writes",
-        _ => "it lies on several arrays, and only what lies on one takes writes",
-    };
-    Err(Failure::refused(format!("--inner {inner}: {reason}")).advise("add --read-only"))
+    check_inner_writes(inner, target.arrays.len(), &target.volume)
+        .map_err(|refusal| refusal.advice("add --read-only").into())
 }
 
 /// The socket for NBD: the user's choice, the service manager's, or one of the user's own directory.
