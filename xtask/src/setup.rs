@@ -32,6 +32,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("groff-base", "groff"),
     ("e2fsprogs", "mkfs.ext4"),
     ("gddrescue", "ddrescuelog"),
+    ("ewf-tools", "ewfexport"),
     ("xfsprogs", "mkfs.xfs"),
     ("jq", "jq"),
     ("g++", "c++"),

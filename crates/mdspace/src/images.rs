@@ -8,8 +8,9 @@
 //! Only regular files are looked at: a disk that happens to begin with such bytes stays a disk. The data of a member may
 //! begin so, too, and whatever writes to the array chooses these bytes: a file with a superblock of md is refused. So is
 //! an image that names another file outside of its directory, and one that is cut off, whose lost parts qemu reads as
-//! zeros; qemu-img tells these. Nothing here decodes more than the first bytes, and nothing is ever written. Sources of the magic bytes: qemu's docs/interop/qcow2.txt and
-//! block/{vmdk,vhdx,vpc,vdi}.c, and the documentation of libewf.
+//! zeros; qemu-img tells these. EWF images are not read: what exists for them reads damage as zeros, too. Nothing here
+//! decodes more than the first bytes, and nothing is ever written. Sources of the magic bytes: qemu's
+//! docs/interop/qcow2.txt and block/{vmdk,vhdx,vpc,vdi}.c, and the documentation of libewf.
 
 use crate::place::{DiskFile, at_once};
 use export::nbd::address::{Address, ServerAddress};
@@ -38,7 +39,7 @@ const fn format(name: &'static str, qemu: Option<&'static str>, at: usize, magic
     ImageFormat { name, qemu, at, magic }
 }
 
-const FORMATS: [ImageFormat; 10] = [
+const FORMATS: [ImageFormat; 13] = [
     format("qcow2", Some("qcow2"), 0, b"QFI\xfb\0\0\0\x02"),
     format("qcow2", Some("qcow2"), 0, b"QFI\xfb\0\0\0\x03"),
     format("qcow", Some("qcow"), 0, b"QFI\xfb\0\0\0\x01"),
@@ -49,6 +50,10 @@ const FORMATS: [ImageFormat; 10] = [
     format("VHD", Some("vpc"), 0, b"conectix"),
     format("VDI", Some("vdi"), 64, b"\x7f\x10\xda\xbe"),
     format("EWF (E01)", None, 0, b"EVF\x09\x0d\x0a\xff\0"),
+    format("EWF (Ex01)", None, 0, b"EVF2\x0d\x0a\x81\0"),
+    // Of files and not of a disk.
+    format("EWF (L01)", None, 0, b"LVF\x09\x0d\x0a\xff\0"),
+    format("EWF (Lx01)", None, 0, b"LEF2\x0d\x0a\x81\0"),
 ];
 
 /// Bytes that decide.
@@ -83,8 +88,9 @@ impl ImageFormat {
         self.refuse_member(path)?;
         let Some(format) = qemu else {
             return Err(Error::other(format!(
-                "it is an image in the format {name}, which mdspace does not read; `ewfmount FILE DIRECTORY` of the Debian \
-                 package ewf-tools shows its disk as DIRECTORY/ewf1"
+                "it is an image in the format {name}, which mdspace does not read; `ewfexport -u -f raw -t NEW FILE` of the \
+                 Debian package ewf-tools makes NEW.raw of it, and prints the sectors that are damaged: they are zeros then, and \
+                 belong into a map (--map)"
             )));
         };
         // An absolute path never begins like an URL or an option of qemu's.
@@ -283,6 +289,10 @@ mod tests {
             (&vdi, Some("VDI")),
             (&vdi[..67], None),
             (b"EVF\x09\x0d\x0a\xff\0\x01", Some("EWF (E01)")),
+            (b"EVF2\x0d\x0a\x81\0\x02\x01", Some("EWF (Ex01)")),
+            (b"LVF\x09\x0d\x0a\xff\0\x01", Some("EWF (L01)")),
+            (b"LEF2\x0d\x0a\x81\0\x02", Some("EWF (Lx01)")),
+            (b"EVF\x09\x0d\x0a\xff\x01", None),
             (b"", None),
             (&[0; 512], None),
         ] {
