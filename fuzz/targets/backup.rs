@@ -6,7 +6,7 @@
 #![no_main]
 
 use format::backup::{Backup, HEADER_BYTES, Saved};
-use format::superblock::{Reshape, Superblock, Version, decode};
+use format::superblock::{Superblock, Version, decode};
 use format::units::{MemberByte, Sectors};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;

@@ -2,7 +2,7 @@
 # Reshapes that write over data in place, stopped halfway: what mdspace reads with mdadm's backup of the critical section, and
 # what mdadm and the driver make of the same members and the same backup.
 #
-#   in_place.sh MDSPACE [PART]...    PART: chunk, layout, level, shrink, spare, early; all without one
+#   in_place.sh MDSPACE [PART]...    PART: chunk, layout, level, spare, early; all without one
 #
 # Runs in a guest (tests/kernel/init.sh). The members are copied while the driver is inside of the critical section, and what
 # it may have been writing there is overwritten with noise. Of mdspace is demanded that it reads the bytes from before the
@@ -14,11 +14,11 @@
 # must not read other bytes. Ends with status 1 at the first that is otherwise.
 set -euo pipefail
 mdspace=$1
-[ $# != 1 ] || set -- "$1" chunk layout level shrink spare early
+[ $# != 1 ] || set -- "$1" chunk layout level spare early
 . "$(dirname "$0")/common.sh"
 
-MEMBER_BYTES=$((8 << 20))
-head -c $((32 << 20)) /dev/urandom >pool
+MEMBER_BYTES=$((14 << 20)) # a part of the backup is two of the steps in which the driver heeds its speed
+head -c $((40 << 20)) /dev/urandom >pool
 scene=
 tried=0 forced=0 torn=0 refused=0
 
@@ -120,10 +120,12 @@ part_is_right() {
     hand alike got model "$2" 0 "$1" || fail "other bytes from $1"
 }
 
-# tear DATA_CHUNKS: noise where the driver may have been writing.
+# tear DATA_CHUNKS: noise where the driver may have been writing, behind what it has ended.
 tear() {
-    local number at bytes
-    at=$((data_at * 512 + from / $1)) bytes=$(((to - from) / $1))
+    local number at bytes start=$((from / $1)) end=$((to / $1))
+    if [ $((progress[0] * 1024)) -gt $start ]; then start=$((progress[0] * 1024)); fi
+    [ $start -lt $end ] || return 0
+    at=$((data_at * 512 + start)) bytes=$((end - start))
     rm -f noise
     hand noise noise 0 $bytes
     for number in "${!members[@]}"; do hand copy noise 0 "now$number" $at $bytes || fail "$told"; done
@@ -159,9 +161,10 @@ goes_on() {
     # Where the driver is at its end before mdadm looks again, mdadm 4.2 ends by SIGSEGV.
     mdadm --assemble --run /dev/md0 ${saved_file:+--backup-file="$PWD/$saved_file"} "${taken[@]}" >notes 2>&1 || true
     [ -e $md/reshape_position ] || fail "mdadm: $(<notes)"
+    allow_writes
     until_true goes_to_its_end
     cmp -n "$array_bytes" model /dev/md0 || fail "md has other bytes"
-    until_true ended
+    end_mdadm
     stop_md
     losetup --detach "${taken[@]}"
 }
@@ -169,6 +172,11 @@ goes_on() {
 goes_to_its_end() {
     echo max >$md/sync_max
     is_done
+}
+# What mdadm has left in the background watches for what no longer comes.
+end_mdadm() {
+    pkill -KILL --exact mdadm || true
+    until_true ended
 }
 ended() { ! pgrep --exact mdadm >/dev/null; }
 
@@ -193,7 +201,6 @@ reshape() {
     mdadm --create /dev/md0 --quiet --run --bitmap=none --assume-clean "${creating[@]}" "${members[@]:0:all}"
     fill
     [ "$spares" = 0 ] || mdadm --quiet /dev/md0 --add "${members[@]:all}"
-    if [ "${shrunk:-}" ]; then mdadm --grow --quiet /dev/md0 --array-size="$shrunk"; fi
     array_bytes=$(($(</sys/block/md0/size) * 512))
     take_model
     data_at=$(superblock_number "${members[0]}" 'Data Offset')
@@ -202,15 +209,14 @@ reshape() {
     begin "$@"
     for at in "${steps[@]}"; do
         scene="${creating[*]}, then $* at $at KiB"
-        pace 2000
+        [ "$at" = 0 ] || pace 2000
         until_true has_come "$at"
         pace 1
         until_true copied
         judge "$chunks"
     done
     [ $torn -gt "$before_torn" ] || fail "never inside of the critical section"
-    pkill -KILL --exact mdadm || true
-    until_true ended
+    end_mdadm
     echo frozen >$md/sync_action
     stop_md
     [ ! -e saved ] || saved_file=saved
@@ -218,11 +224,8 @@ reshape() {
 }
 
 chunk() { reshape 0 3 --raid-devices=4 --level=5 --chunk=16 -- 0 3000 -- --chunk=32 --backup-file="$PWD/backup"; }
-layout() { reshape 0 2 --raid-devices=4 --level=6 --chunk=64 -- 200 2000 -- --layout=right-asymmetric --backup-file="$PWD/backup"; }
+layout() { reshape 0 2 --raid-devices=4 --level=6 --chunk=64 -- 2000 -- --layout=right-asymmetric --backup-file="$PWD/backup"; }
 level() { reshape 1 2 --raid-devices=3 --level=5 --chunk=64 -- 1000 -- --level=6 --raid-devices=4 --backup-file="$PWD/backup"; }
-shrink() {
-    shrunk=12288 reshape 0 2 --raid-devices=4 --level=5 --chunk=512 -- 6200 -- --raid-devices=3 --backup-file="$PWD/backup"
-}
 copied_early() {
     echo 1 >$md/sync_speed_min # mdadm sets a high one at some time
     copied || is_done
@@ -247,11 +250,10 @@ early() {
         [ $status = 2 ] && is_unproven || fail "status $status: $(<notes)"
         ((++refused))
     fi
-    pkill -KILL --exact mdadm || true
-    until_true ended
+    end_mdadm
     stop_md
 }
-spare() { reshape 1 3 --raid-devices=3 --level=5 --chunk=512 --metadata=0.90 -- 100 -- --raid-devices=4; }
+spare() { reshape 1 3 --raid-devices=3 --level=5 --chunk=512 --metadata=0.90 -- 0 -- --raid-devices=4; }
 for part in "${@:2}"; do $part; done
 
 echo "$tried times members in a reshape in place read as they were before it ($forced only by --force), $torn times with a torn critical section; \
