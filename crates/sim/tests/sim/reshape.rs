@@ -479,7 +479,8 @@ fn a_backup_that_mdadm_would_not_restore_is_refused_by_its_field() {
     each_in_place(40, async |case, left, _, world| {
         let section = left.section.clone();
         let parts = [section.start..section.end, section.end..section.end];
-        let changes: [(&str, &dyn Fn(&mut Vec<u8>)); 8] = [
+        type Change<'a> = &'a dyn Fn(&mut Vec<u8>);
+        let changes: [(&str, Change<'_>); 8] = [
             ("backup.magic", &|header| header[3] = b'B'),
             ("backup.sb_csum", &|header| header[64] ^= 1),
             ("backup.sb_csum2", &|header| header[96] ^= 1),
