@@ -160,6 +160,12 @@ pub(crate) const STEPS: &[Step] = &[
         unfinished,
     )),
     beside(step(
+        "in-place",
+        "reshapes in place are read with mdadm's backup as mdadm and the driver restore and end them",
+        &["linux.uml", "mdadm", "modprobe", "python3"],
+        in_place,
+    )),
+    beside(step(
         "bad-blocks",
         "read errors are repaired, and bad blocks recorded and honoured, as by the real driver",
         &["linux.uml", "mdadm", "modprobe", "dmsetup", "nbdsh", "python3"],
@@ -584,6 +590,13 @@ fn unfinished(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
     let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
     run_guest(log, &guest, "unfinished.sh", &[root().join(RELEASED).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn in_place(log: &mut Log) -> Result<Verdict> {
+    build_released(log)?;
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
+    run_guest(log, &guest, "in_place.sh", &[root().join(RELEASED).as_os_str()])?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 

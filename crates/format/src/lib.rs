@@ -8,6 +8,7 @@
 //! which decides in every disagreement (`tests/kernel`). `docs/format.md` describes every byte.
 #![forbid(unsafe_code)]
 
+pub mod backup;
 pub mod bad_blocks;
 pub mod bitmap;
 pub mod geometry;

@@ -89,7 +89,7 @@ pub(crate) async fn assemble(
         let member = behind(data, &superblock.map_err(refused)?, &name, machine).await?;
         members.push(Candidate { name, member });
     }
-    let offer = Offer { members, bitmap: None };
+    let offer = Offer::of(members);
     machine.assemble_offer(offer, Consent::default(), purpose, BitmapPolicy::default()).await
 }
 

@@ -125,7 +125,7 @@ impl Machine {
     }
 
     async fn assemble_for_a_look(&self, own: &[PathBuf], consent: Consent) -> Result<Array, Refusal> {
-        let offer = Offer { members: self.open_all(own, Purpose::Look)?, bitmap: None };
+        let offer = Offer::of(self.open_all(own, Purpose::Look)?);
         self.assemble_offer(offer, consent, Purpose::Look, BitmapPolicy::default()).await
     }
 

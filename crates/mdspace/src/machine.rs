@@ -16,7 +16,7 @@ use engine::inspect::find_superblock;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use format::overlay::Holes;
 use futures_util::future::join3;
-use io::{AnyMember, Backend, Choice, Executor, FileMember, OpenError, OpenOptions, Overlay, RealClock};
+use io::{AnyMember, Backend, Choice, Executor, FileMember, Lock, OpenError, OpenOptions, Overlay, RealClock};
 use parity::Kernel;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -255,7 +255,7 @@ impl Machine {
         force: bool,
         purpose: Purpose,
     ) -> Result<Array, Refusal> {
-        let offer = Offer { members: candidates, bitmap: None };
+        let offer = Offer::of(candidates);
         self.assemble_offer(offer, Consent { force, ..Consent::default() }, purpose, BitmapPolicy::default()).await
     }
 
@@ -311,7 +311,7 @@ impl Machine {
     #[cfg(feature = "command")]
     pub(crate) async fn check_writable(&self, members: Vec<String>) -> Result<(), Refusal> {
         let paths: Vec<PathBuf> = members.iter().map(|name| path_of(name)).collect();
-        let offer = Offer { members: self.open_all(&paths, Purpose::Look)?, bitmap: None };
+        let offer = Offer::of(self.open_all(&paths, Purpose::Look)?);
         Array::assemble_offer(offer, AssembleOptions::default(), self.pool.clone(), self.clock.clone()).await.map(drop)
     }
 
@@ -335,6 +335,13 @@ impl Machine {
                 .advice("`mdspace create --bitmap` and `mdspace set bitmap=/FILE` make a new one"));
         }
         Ok(Candidate { name, member: file.into() })
+    }
+
+    /// Opens mdadm's backup file of a reshape, which is only read. The engine says whether it counts.
+    pub(crate) fn open_backup(&self, path: &Path) -> Result<Candidate<AnyMember>, Refusal> {
+        let options = OpenOptions { read_only: true, lock: Lock::Shared, ..OpenOptions::default() };
+        let file = FileMember::open(path, &options).map_err(|error| not_opened(&error))?;
+        Ok(Candidate { name: name_of(path), member: file.into() })
     }
 }
 

@@ -23,6 +23,7 @@ pub struct Options {
     write: bool,
     force: bool,
     bitmap: Option<PathBuf>,
+    backup_file: Option<PathBuf>,
     maps: Vec<(PathBuf, PathBuf)>,
     overlay: Option<PathBuf>,
     partial: bool,
@@ -63,6 +64,14 @@ impl Options {
     /// The file with the write-intent bitmap, if the array has its bitmap in a file. Only writing needs it.
     pub fn bitmap(mut self, file: impl Into<PathBuf>) -> Self {
         self.bitmap = Some(file.into());
+        self
+    }
+
+    /// The file that `mdadm --grow --backup-file` named, for reading an array in the middle of a reshape that writes over
+    /// its data in place. Without it, what the reshape may have left half written fails with
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io).
+    pub fn backup_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.backup_file = Some(file.into());
         self
     }
 
@@ -172,6 +181,9 @@ impl Options {
         let members = machine.open_all(members, purpose)?;
         let file = self.bitmap.as_deref().filter(|_| self.write);
         let bitmap = file.map(|path| machine.open_bitmap(path)).transpose()?;
-        machine.assemble_offer(Offer { members, bitmap }, self.consent(), purpose, BitmapPolicy::default()).await
+        let file = self.backup_file.as_deref().filter(|_| !self.write);
+        let backup = file.map(|path| machine.open_backup(path)).transpose()?;
+        let offer = Offer { members, bitmap, backup };
+        machine.assemble_offer(offer, self.consent(), purpose, BitmapPolicy::default()).await
     }
 }

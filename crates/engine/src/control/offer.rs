@@ -8,12 +8,21 @@ use crate::metadata::bitmap::BitmapPolicy;
 use crate::seam::member::Candidate;
 use serde::Serialize;
 
-/// The members, and the bitmap file, that an array is assembled from.
+/// The members, and the files beside them, that an array is assembled from.
 pub struct Offer<M> {
     /// Its members.
     pub members: Vec<Candidate<M>>,
     /// The file that holds its write-intent bitmap, for an array that keeps it in one.
     pub bitmap: Option<Candidate<M>>,
+    /// mdadm's backup file of a reshape, for an array in the middle of one that writes over data in place.
+    pub backup: Option<Candidate<M>>,
+}
+
+impl<M> Offer<M> {
+    /// These members alone.
+    pub fn of(members: Vec<Candidate<M>>) -> Self {
+        Self { members, bitmap: None, backup: None }
+    }
 }
 
 /// Settings of an assembly.
@@ -23,7 +32,7 @@ pub struct AssembleOptions {
     /// an array with too few current ones can start with, as in mdadm; a dirty and degraded parity array,
     /// where the missing member's data may be wrong where a write was under way; a dirty parity array with bad
     /// blocks, likewise; an array whose write journal is lost, for reading; a reshape whose position may be behind the
-    /// data, for reading; and, with `partial`, what lies behind a missing member of a linear array.
+    /// data, or whose backup is of another time or lost, for reading; and, with `partial`, what lies behind a missing member of a linear array.
     pub force: bool,
     /// Never write to any member.
     pub read_only: bool,

@@ -32,6 +32,8 @@ pub(crate) struct Control<M: Member, C: Clock> {
 pub(crate) struct OtherSide<M: Member, C: Clock> {
     pub(crate) control: Rc<Control<M, C>>,
     pub(crate) reshape: Reshape,
+    /// What may be wrong because of the reshape, and what was done about it.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// How the array came to be assembled.

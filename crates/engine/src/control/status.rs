@@ -3,7 +3,6 @@
 //!
 //! It only reads. Facts: the superblocks, and the counters of the running array.
 
-use crate::control::assemble::ahead;
 pub use crate::control::checksums::ChecksumStatus;
 use crate::control::examined::ReshapeExamined;
 use crate::control::forced::Forced;
@@ -130,7 +129,7 @@ pub struct MemberStatus {
 impl Status {
     /// Adds what only the other side of a reshape shows: its members, and what it warns of.
     fn with_other_side<M: Member, C: Clock>(mut self, other: Option<&OtherSide<M, C>>) -> Self {
-        let Some(OtherSide { control, reshape }) = other else { return self };
+        let Some(OtherSide { control, reshape, warnings }) = other else { return self };
         let there = control.status();
         for member in there.members {
             match self.members.iter_mut().find(|here| here.name == member.name) {
@@ -145,7 +144,7 @@ impl Status {
         self.left_out.retain(|left_out| self.members.iter().all(|member| member.name != left_out.name));
         self.warnings.extend(there.warnings);
         self.warnings.dedup();
-        self.warnings.extend(reshape.may_be_ahead(control.core.geometry()).then(|| ahead(reshape)));
+        self.warnings.extend_from_slice(warnings);
         let reshape = ReshapeExamined::of(reshape);
         let (side, at) = (if reshape.backwards { "from" } else { "up to" }, reshape.position_bytes);
         self.warnings.push(format!(

@@ -28,8 +28,8 @@ pub(crate) struct DataPlane<M: Member, C: Clock, A: Authority<M>> {
     pub(crate) read_ahead: ReadAhead,
     /// Writes that wait to be coalesced into full stripes.
     pub(crate) coalescer: Coalescer,
-    /// Bytes that are in another shape: in the middle of a reshape.
-    pub(crate) elsewhere: OnceCell<Elsewhere<M, C, A>>,
+    /// Bytes that others have: in the middle of a reshape.
+    pub(crate) elsewhere: OnceCell<Vec<Elsewhere<M, C, A>>>,
 }
 
 /// The data path's memory, and the unit in which it moves stripes.

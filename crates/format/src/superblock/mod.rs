@@ -25,7 +25,7 @@ mod v1;
 
 pub use create::Blueprint;
 pub use places::{PLACE_BYTES, Version, places};
-pub use reshape::Side;
+pub use reshape::{Progress, Side};
 pub use types::{
     BadBlockPlace, BitmapPlace, DeviceFlags, DeviceRole, Features, PplPlace, Reshape, Resync, SetName, Timestamp,
 };

@@ -4,13 +4,26 @@
 //! the old one. Nothing here reads a member.
 //!
 //! Facts: `raid5_run` and `make_request` in `drivers/md/raid5.c`, `raid10_run` and `raid10_read_request` in
-//! `drivers/md/raid10.c`, `super_1_validate` in `drivers/md/md.c`; for positions that are behind, measured on the kernel.
+//! `drivers/md/raid10.c`, `super_1_validate` in `drivers/md/md.c`; for positions that are behind, measured on the
+//! kernel; for what mdadm keeps a backup of, mdadm's `Grow.c`.
 
 use super::{DeviceRole, Reshape, Superblock};
 use crate::Defect;
 use crate::geometry::{Geometry, Level, Mapping};
 use crate::units::{SECTOR_BYTES, Sectors};
 use std::ops::Range;
+
+/// How far a reshape has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// The bytes of the array that have the new shape.
+    pub reshaped: Range<u64>,
+    /// The bytes that may be half written, because the reshape writes over data that it has not recorded as moved. Only
+    /// mdadm's backup has them for certain. Empty where data moves to another place.
+    pub critical: Range<u64>,
+    /// The reshape leaves the data where it is on the members.
+    pub is_in_place: bool,
+}
 
 /// A shape of an array that is being reshaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,24 +86,30 @@ impl Superblock {
 }
 
 impl Reshape {
-    /// The bytes of the array that have the new shape.
+    /// Which bytes of the array have which shape.
     ///
     /// # Errors
     /// When md would not go on: the position is no boundary of new stripes, or the reshape may be writing over what it
-    /// still has to read. `old_layout` is the superblock's, and `data_offsets` are those of the members before the reshape and after it.
-    pub fn reshaped(
+    /// still has to read, though not in place. `before` is the freshest superblock, and `data_offsets` are those of the
+    /// members before the reshape and after it.
+    pub fn progress(
         &self,
-        old_layout: u32,
+        before: &Superblock,
         old: &Geometry,
         new: &Geometry,
         data_offsets: &[(Sectors, Sectors)],
-    ) -> Result<Range<u64>, Defect> {
+    ) -> Result<Progress, Defect> {
         let array_bytes = old.array_bytes().min(new.array_bytes());
         let wrong = |reason: String| Err(Defect::new("superblock.reshape_position", reason));
         let Some(position) = self.position.checked_bytes() else {
             return wrong(format!("sector {}, beyond any array", self.position.0));
         };
         let Some(moved) = self.moved(data_offsets) else { return wrong("no member is here".to_owned()) };
+        let critical = match moved {
+            0 => self.critical(old, new).unwrap_or_default(),
+            _ => 0..0,
+        };
+        let critical = critical.start.min(array_bytes)..critical.end.min(array_bytes);
         let is_safe = match (old, new) {
             (Geometry::Parity(old), Geometry::Parity(new)) => {
                 let chunk = old.chunk_bytes().max(new.chunk_bytes());
@@ -110,27 +129,51 @@ impl Reshape {
                 let far = |layout: u32| i128::from(layout >> 8 & 0xff);
                 let needed = |geometry: &Mapping, layout| i128::from(geometry.chunk_bytes()) * far(layout);
                 let ahead = if self.backwards { moved } else { -moved };
-                ahead >= needed(old, old_layout).max(needed(new, self.new_layout))
+                ahead >= needed(old, before.layout).max(needed(new, self.new_layout))
             }
             _ => return wrong("md reshapes levels 4, 5, 6 and 10 only".to_owned()),
         };
-        if !is_safe {
+        let is_in_place = moved == 0 && matches!(old, Geometry::Parity(_));
+        let is_done = is_in_place && position >= array_bytes && !self.backwards;
+        if !is_safe && critical.is_empty() && !is_done {
             return wrong(format!(
-                "byte {position}: the reshape may have been writing over data that it had not moved yet, and only \
-                 mdadm's backup file has that"
+                "byte {position}: the reshape may have been writing over data that it had not moved yet"
             ));
         }
-        Ok(match self.backwards {
+        let reshaped = match self.backwards {
             true => position.min(array_bytes)..array_bytes,
             false => 0..position.min(array_bytes),
-        })
+        };
+        Ok(Progress { reshaped, critical, is_in_place })
+    }
+
+    /// The bytes that a reshape in place may have written over beyond its recorded position, whatever mdadm made md wait
+    /// for. mdadm moves as much at a time as makes whole stripes of both shapes, a part (`compute_backup_blocks`).
+    ///
+    /// - More members: md forces a record once it reads two stripes ahead of where it writes (`reshape_request`), which
+    ///   begins two parts from the array's start. Fewer members: the same, at the end of the reshape.
+    /// - The same number: md never forces a record. mdadm makes it wait, but since 4.2 starts it before that.
+    fn critical(&self, old: &Geometry, new: &Geometry) -> Option<Range<u64>> {
+        let (Geometry::Parity(old), Geometry::Parity(new)) = (old, new) else { return None };
+        let [one, other] = [old, new].map(|of| of.chunk_bytes() * u64::from(of.data_chunks()));
+        let part = one.checked_mul(other / greatest_common_divisor(one, other))?;
+        let position = self.position.checked_bytes()?;
+        // A part more than that, as md rounds to stripes.
+        let near = part.checked_mul(3)?;
+        match (self.delta_disks.signum(), self.backwards) {
+            (1, false) => Some(position..near.max(position)),
+            (-1, true) => Some(0..if position <= near { position } else { 0 }),
+            (0, false) => Some(position..u64::MAX),
+            _ => None,
+        }
     }
 
     /// Whether the data may have been moved further than the position says. A reshape with parity that keeps the number
     /// of members, and that md began on a running array, records a position only now and then, or never: md looks at
-    /// the distance of the data offsets first when it assembles the array anew (`min_offset_diff` in `raid5_run`).
-    pub fn may_be_ahead(&self, geometry: &Geometry) -> bool {
-        self.delta_disks == 0 && matches!(geometry, Geometry::Parity(_))
+    /// the distance of the data offsets first when it assembles the array anew (`min_offset_diff` in `raid5_run`). In
+    /// place, the bytes from the position on are critical.
+    pub fn may_be_ahead(&self, geometry: &Geometry, progress: &Progress) -> bool {
+        self.delta_disks == 0 && matches!(geometry, Geometry::Parity(_)) && !progress.is_in_place
     }
 
     /// By how many bytes the data of the members moves, as md counts it: the least that is gained.
@@ -140,4 +183,8 @@ impl Reshape {
         let moved = data_offsets.iter().map(moved);
         if self.backwards { moved.min() } else { moved.max() }
     }
+}
+
+fn greatest_common_divisor(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
 }

@@ -180,7 +180,7 @@ async fn nested(machine: &Machine, members: Vec<InnerMember>, consent: Consent) 
     let mut nested = Vec::new();
     for (uuid, members) in arrays {
         let candidate = |member: &InnerMember| Candidate { name: member.name.clone(), member: member.bytes.member() };
-        let offer = Offer { members: members.iter().map(candidate).collect(), bitmap: None };
+        let offer = Offer::of(members.iter().map(candidate).collect());
         let array = machine.assemble_offer(offer, consent, Purpose::Look, BitmapPolicy::default()).await;
         let name = String::from_utf8_lossy(members[0].superblock.set_name.as_bytes()).into_owned();
         let below = members.into_iter().map(|member| member.bytes).collect();

@@ -236,7 +236,7 @@ impl Runner<'_> {
         let offered = self.present().filter(|(slot, member)| !struck[*slot] && !member.faults().gone.get());
         let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
         let members = offered.map(|(_, member)| candidate(member)).collect();
-        let offer = Offer { members, bitmap: with_file.then(|| candidate(&self.file)) };
+        let offer = Offer { bitmap: with_file.then(|| candidate(&self.file)), ..Offer::of(members) };
         let options = self.history.setup.options(force);
         Array::assemble_offer(offer, options, self.pool.clone(), self.world.clock()).await
     }

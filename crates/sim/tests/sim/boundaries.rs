@@ -193,7 +193,7 @@ async fn assemble(
     force: bool,
 ) -> Result<Simulated, Refusal> {
     let options = AssembleOptions { force, ..AssembleOptions::default() };
-    let offer = Offer { members: candidates(members), bitmap: file.map(candidate) };
+    let offer = Offer { bitmap: file.map(candidate), ..Offer::of(candidates(members)) };
     Array::assemble_offer(offer, options, Pool::new(1 << 20), world.clock()).await
 }
 

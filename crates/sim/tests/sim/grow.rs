@@ -311,7 +311,7 @@ fn an_array_with_a_bitmap_file_refuses_to_grow_and_writes_nothing() {
             let policy = BitmapPolicy::default();
             array.add_bitmap_file(file(), Some(CHUNK_BYTES), policy).await.expect("it can have one");
             array.stop().await.expect("nothing fails");
-            let offer = Offer { members: candidates(&members), bitmap: Some(file()) };
+            let offer = Offer { bitmap: Some(file()), ..Offer::of(candidates(&members)) };
             let array = Array::assemble_offer(offer, AssembleOptions::default(), Pool::new(1 << 20), world.clock());
             let array = array.await.unwrap_or_else(|refusal| panic!("{refusal}"));
             let written = boundaries.get();

@@ -11,6 +11,7 @@
 //! Facts: `drivers/md/md.c` (`super_1_validate`, `analyze_sbs`), mdadm's `Assemble.c`.
 
 mod agreement;
+mod backup;
 mod journal;
 mod record;
 mod reshape;
@@ -18,7 +19,5 @@ mod seats;
 mod shape;
 mod start;
 mod supported;
-
-pub(crate) use reshape::ahead;
 
 pub use crate::control::offer::{AssembleOptions, CACHE_BYTES, LeftOut, Offer};

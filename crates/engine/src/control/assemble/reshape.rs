@@ -1,5 +1,6 @@
 //! Assembles an array in the middle of a reshape, for reading: once with the old shape and once with the new one, over the
-//! same members. Each side reads the bytes that have its shape.
+//! same members. Each side reads the bytes that have its shape. What a reshape in place may have left half written is read
+//! from mdadm's backup, or not at all.
 //!
 //! Nothing is written, and the reshape does not go on. Which bytes have which shape: [`format::superblock::Reshape`].
 
@@ -8,18 +9,31 @@ use crate::control::election::{Offered, adopt_size, elect};
 use crate::control::inspect::Found;
 use crate::control::offer::{AssembleOptions, Offer};
 use crate::control::state::{Control, OtherSide};
-use crate::data::stitched::Elsewhere;
+use crate::core::authority::Authority;
+use crate::data::stitched::{Elsewhere, Source};
+use crate::seam::bytes::read_bytes;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
-use format::superblock::{DeviceRole, Reshape, Side, Superblock};
+use format::backup::Saved;
+use format::geometry::Geometry;
+use format::superblock::{DeviceRole, Progress, Reshape, Side, Superblock};
 use format::units::Sectors;
 use std::rc::Rc;
 
+use super::backup::{FoundBackup, Wanted};
 use super::start::find_all;
 
-const ADVICE: &str = "let md and mdadm finish the reshape, on copies of the members: mdadm --assemble, with the \
-    --backup-file that the reshape was begun with";
+const ADVICE: &str = "let md and mdadm finish the reshape, on copies of the members, by mdadm --assemble";
+
+const BACKUP_ADVICE: &str = "give the file that the reshape was begun with by --backup-file; --force reads them as the \
+    position says";
+
+const UNPROVEN: &str = "nothing on the members shows that mdadm made this backup before the reshape came to its bytes: mdadm \
+    4.2 and later begin a reshape before its first backup, which is then wrong";
+
+const UNPROVEN_ADVICE: &str = "--force reads by the position and the backup; compare that with the new shape throughout, by \
+    --geometry, and let no mdadm restore the backup before";
 
 const AHEAD_ADVICE: &str = "let no md go on with it, as md believes the position; --force reads by the position, and \
     --geometry reads one shape throughout, so that both can be compared";
@@ -32,7 +46,7 @@ impl<M: Member + Clone, C: Clock> Control<M, C> {
         pool: Pool,
         clock: C,
     ) -> Result<Rc<Self>, Refusal> {
-        let Offer { members, bitmap } = offer;
+        let Offer { members, bitmap, backup } = offer;
         let options = AssembleOptions { read_only: true, ..options };
         let mut offered = find_all(members, &pool).await?;
         adopt_size(&mut offered);
@@ -51,24 +65,47 @@ impl<M: Member + Clone, C: Clock> Control<M, C> {
         let members: Vec<_> = [&old, &new].iter().flat_map(|side| side.core.members()).collect();
         let seated = offered.iter().filter(|offered| members.iter().any(|member| member.name == offered.name));
         let moved: Vec<_> = seated.filter_map(|offered| data_offsets(&offered.found.superblock)).collect();
-        let reshaped = reshape
-            .reshaped(freshest.layout, old.core.geometry(), new.core.geometry(), &moved)
+        let progress = reshape
+            .progress(&freshest, old.core.geometry(), new.core.geometry(), &moved)
             .map_err(|defect| Refusal::defect(&name, defect).advice(ADVICE))?;
-        if reshape.may_be_ahead(old.core.geometry()) && !options.force {
+        let is_ahead = reshape.may_be_ahead(old.core.geometry(), &progress);
+        if is_ahead && !options.force {
             return Err(Refusal::new(ahead(&reshape))
                 .of(name)
                 .field("superblock.reshape_position")
                 .advice(AHEAD_ADVICE));
         }
+        let wanted = Wanted { of: &freshest, reshape: &reshape, any_time: options.force };
+        let mut warnings: Vec<String> = is_ahead.then(|| ahead(&reshape)).into_iter().collect();
+        let backup = match backup {
+            _ if progress.critical.is_empty() => None,
+            Some(file) => Some(wanted.in_file(file, &pool).await?),
+            None => wanted.on_members(&offered, &pool).await,
+        };
+        let backup = match backup {
+            Some(backup) if !reshape.backwards && !was_before_md(&backup, &old, &new, &pool).await => {
+                if !options.force {
+                    return Err(Refusal::new(UNPROVEN)
+                        .of(&*backup.on.name)
+                        .field("backup.arraystart")
+                        .advice(UNPROVEN_ADVICE));
+                }
+                warnings.push(format!("{}: {UNPROVEN}", backup.on.name));
+                Some(backup)
+            }
+            backup => backup,
+        };
+        let mut elsewhere = critical(&progress, backup, options.force, &mut warnings);
         // The array has the bytes that both shapes have room for.
         let array_bytes = old.core.geometry().array_bytes().min(new.core.geometry().array_bytes());
+        let reshaped = progress.reshaped;
         let (one, other, range) = match old.core.geometry().array_bytes() == array_bytes {
             true => (old, new, reshaped),
             false if reshape.backwards => (new, old, 0..reshaped.start),
             false => (new, old, reshaped.end..array_bytes),
         };
-        let elsewhere = Elsewhere { range, plane: other.data.clone() };
-        let other = OtherSide { control: other, reshape };
+        elsewhere.push(Elsewhere { range, source: Source::Shape(other.data.clone()) });
+        let other = OtherSide { control: other, reshape, warnings };
         if one.data.elsewhere.set(elsewhere).is_err() || one.other_side.set(other).is_err() {
             unreachable!("a new array has one side");
         }
@@ -76,8 +113,64 @@ impl<M: Member + Clone, C: Clock> Control<M, C> {
     }
 }
 
+/// Whether the members show that md moved the first stripe of a backup after mdadm had read it: in the new shape it is the
+/// backup's, and in the old one it is not. As md goes in the order of the array, it had then not come to any of the
+/// backup's bytes. Where a part of the backup begins before the position, md waited there for mdadm.
+async fn was_before_md<M: Member, C: Clock>(
+    backup: &FoundBackup<M>,
+    old: &Control<M, C>,
+    new: &Control<M, C>,
+    pool: &Pool,
+) -> bool {
+    let Some(first) = backup.saved.first().filter(|_| backup.begins_there) else { return true };
+    let Geometry::Parity(shape) = new.core.geometry() else { return false };
+    let chunk = shape.chunk_bytes().max(old.core.geometry().chunk_bytes());
+    let bytes = (chunk * u64::from(shape.data_chunks())).min(first.range.end - first.range.start);
+    let Ok(saved) = read_bytes(&backup.on.member, pool, first.at, bytes).await else { return false };
+    let is_saved = async |side: &Control<M, C>| {
+        let read = side.data.read(first.range.start, pool.take(bytes as usize)).await;
+        read.is_ok_and(|read| *read == *saved)
+    };
+    is_saved(new).await && !is_saved(old).await
+}
+
+/// Where the bytes are that a reshape in place may be writing over, and a warning that says so.
+fn critical<M: Member, C: Clock, A: Authority<M>>(
+    progress: &Progress,
+    backup: Option<FoundBackup<M>>,
+    force: bool,
+    warnings: &mut Vec<String>,
+) -> Vec<Elsewhere<M, C, A>> {
+    let Progress { critical, .. } = progress;
+    if critical.is_empty() {
+        return Vec::new();
+    }
+    let Some(FoundBackup { on, saved, .. }) = backup else {
+        let what = format!(
+            "the reshape writes over data in place, and may have left bytes {} to {} of the array half written",
+            critical.start, critical.end
+        );
+        if force {
+            warnings
+                .push(format!("{what}: they are read as the position says, without mdadm's backup, and may be wrong"));
+            return Vec::new();
+        }
+        warnings.push(format!("{what}: they are not read; {BACKUP_ADVICE}"));
+        let source = Source::Lost(format!("{what} ({BACKUP_ADVICE})").into());
+        return vec![Elsewhere { range: critical.clone(), source }];
+    };
+    for Saved { range, .. } in &saved {
+        warnings.push(format!(
+            "the reshape writes over data in place: bytes {} to {} of the array are read from mdadm's backup, {}",
+            range.start, range.end, on.name
+        ));
+    }
+    let plain = |Saved { range, at }| Elsewhere { range, source: Source::Plain(on.clone(), at) };
+    saved.into_iter().map(plain).collect()
+}
+
 /// Why the position of a reshape is not believed.
-pub(crate) fn ahead(reshape: &Reshape) -> String {
+fn ahead(reshape: &Reshape) -> String {
     format!(
         "the reshape keeps the number of members, and md may have moved data beyond the recorded position, byte {}: such \
          data would be read wrong",

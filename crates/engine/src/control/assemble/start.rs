@@ -46,7 +46,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         pool: Pool,
         clock: C,
     ) -> Result<Rc<Self>, Refusal> {
-        Self::assemble_offer(Offer { members: candidates, bitmap: None }, options, pool, clock).await
+        Self::assemble_offer(Offer::of(candidates), options, pool, clock).await
     }
 
     /// [`crate::Array::assemble_offer`].
@@ -59,7 +59,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if options.partial && !options.read_only {
             return Err(Refusal::new("an array with fewer members than it needs is only read"));
         }
-        let Offer { members, bitmap } = offer;
+        let Offer { members, bitmap, .. } = offer;
         let mut offered = find_all(members, &pool).await?;
         adopt_size(&mut offered);
         Self::assemble_found(offered, bitmap, options, pool, clock).await

@@ -132,7 +132,7 @@ fn check_alike(planned: &[Planned]) -> Result<(), Failure> {
 impl Machine {
     /// Checks that the members are current ones of one array that could be served.
     async fn check_array(&self, paths: &[PathBuf], set_uuid: Option<[u8; 16]>) -> Result<(), Failure> {
-        let offer = Offer { members: self.open_all(paths, Purpose::Look)?, bitmap: None };
+        let offer = Offer::of(self.open_all(paths, Purpose::Look)?);
         let array = Array::assemble_offer(offer, AssembleOptions::default(), self.pool.clone(), self.clock.clone());
         let status = array.await?.status();
         if let Some(left_out) = status.left_out.first() {

@@ -94,6 +94,11 @@ pub(crate) struct AssembleArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) bitmap: Option<PathBuf>,
 
+    /// For reading in the middle of a reshape: the file that `mdadm --grow --backup-file` named. It has the bytes that the
+    /// reshape was writing over
+    #[arg(long, value_name = "FILE")]
+    pub(crate) backup_file: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) maps: MapArguments,
 
@@ -108,7 +113,7 @@ pub(crate) struct AssembleArguments {
     /// level=5,layout=ls,chunk=64K,offset=1M,order=a.img,missing,c.img. Without order=, the MEMBERs are in the order of
     /// their slots, and the word `missing` is a slot without one
     #[arg(long, value_name = "TEXT", conflicts_with_all = [
-        "scan", "uuid", "name", "force", "raid0_layout", "bitmap", "ignore_bad_blocks", "overlay",
+        "scan", "uuid", "name", "force", "raid0_layout", "bitmap", "backup_file", "ignore_bad_blocks", "overlay",
     ])]
     geometry: Option<GeometryText>,
 }
@@ -218,6 +223,7 @@ impl AssembleArguments {
             ignore_bad_blocks: false,
             maps: MapArguments::default(),
             bitmap,
+            backup_file: None,
             geometry: None,
             overlay: Overlay { overlay: None },
         }

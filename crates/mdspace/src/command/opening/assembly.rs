@@ -245,7 +245,13 @@ impl Machine {
             )
             .advise("use it with `mdspace read`, or with `mdspace serve --read-only`"));
         }
-        let array = match self.assemble_offer(Offer { members, bitmap }, arguments.consent(), purpose, policy).await {
+        if arguments.backup_file.is_some() && purpose == Purpose::Write {
+            return Err(Failure::refused("--backup-file: only for reading; a reshape does not go on here")
+                .advise("use it with `mdspace read`, or with `mdspace serve --read-only`"));
+        }
+        let backup = arguments.backup_file.as_deref().map(|path| self.open_backup(path)).transpose()?;
+        let offer = Offer { members, bitmap, backup };
+        let array = match self.assemble_offer(offer, arguments.consent(), purpose, policy).await {
             Ok(array) => array,
             Err(refusal) if refusal.field.as_deref() == Some("superblock.set_uuid") => {
                 return Err(self.several_arrays(&found.own, &refusal).await.unwrap_or_else(|| refusal.into()));
@@ -261,6 +267,9 @@ impl Machine {
         }
         if ignore_bad_blocks {
             tell!("warning: bad-block logs are ignored: the blocks that they list may hold old data");
+        }
+        if let Some(path) = arguments.backup_file.as_deref().filter(|_| status.reshape.is_none()) {
+            tell!("note: {}: not used: no reshape is under way", name_of(path));
         }
         for warning in status.warnings {
             tell!("warning: {warning}");

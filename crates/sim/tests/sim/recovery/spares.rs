@@ -103,7 +103,7 @@ fn a_spare_that_was_away_while_the_bitmap_moved_to_a_file_takes_a_slot() {
             array.add_bitmap_file(candidate(&file), Some(4096), BitmapPolicy::default()).await.expect("it fits");
             array.stop().await.expect("stops clean");
             let rest: Vec<_> = [&blanks[0], &members[0], &members[2], &members[3]].into_iter().cloned().collect();
-            let offer = Offer { members: candidates(&rest), bitmap: Some(candidate(&file)) };
+            let offer = Offer { bitmap: Some(candidate(&file)), ..Offer::of(candidates(&rest)) };
             let pool = Pool::new(1 << 20);
             let array = Simulated::assemble_offer(offer, AssembleOptions::default(), pool, life.world.clock());
             let array = array.await.expect("degraded");
