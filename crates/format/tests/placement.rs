@@ -72,7 +72,7 @@ impl Case {
                 kib => BitmapChoice::Chunk(kib.parse::<u64>().expect("KiB") * 1024),
             },
             parity_log: false,
-        bad_block_log: true,
+            bad_block_log: true,
             integrity: false,
         };
         Self { line: line.to_owned(), request, members_bytes, described: Vec::new() }

@@ -66,20 +66,34 @@ pub(crate) fn check_journal(name: &str, journal: Option<&str>, options: &Assembl
 pub(crate) const JOURNAL_WARNING: &str = "the write journal is not given: writes that it alone held are lost, the last \
     ones may be there in part, and the array is read-only";
 
-/// Refuses to write to an array with a partial parity log and checksums: a replay, by md or here, does not keep them.
-pub(crate) fn check_checksums<M: Member>(
+/// Refuses to write to an array whose partial parity log this engine cannot keep. It has to hold a chunk. Checksums are
+/// not kept by a replay, here or by md.
+pub(crate) fn check_parity_log<M: Member>(
     freshest: &Superblock,
     devices: &[Rc<Device<M>>],
     options: &AssembleOptions,
 ) -> Result<(), Refusal> {
-    let checked = devices.iter().find(|device| device.checksums.get().is_some());
-    match checked.filter(|_| freshest.ppl.is_some() && !options.read_only) {
-        None => Ok(()),
-        Some(device) => Err(Refusal::new("it has checksums beside a partial parity log, whose replay does not keep them")
-            .of(&device.name)
-            .field("superblock.feature_map")
-            .advice("serve it --read-only, or let md change it: mdadm --grow --consistency-policy=resync")),
+    if freshest.ppl.is_none() || options.read_only {
+        return Ok(());
     }
+    let refuse = |device: &Device<M>, field: &str, reason: &str| {
+        let refusal = Refusal::new(reason).of(&device.name).field(field);
+        Err(refusal.advice("serve it --read-only, or let md change it: mdadm --grow --consistency-policy=resync"))
+    };
+    for device in devices {
+        if device.parity_log_room().is_none_or(|room| room < freshest.chunk.bytes()) {
+            return refuse(
+                device,
+                "superblock.ppl.size",
+                "its partial parity log is shorter than a header and a chunk",
+            );
+        }
+        if device.checksums.get().is_some() {
+            let reason = "it has checksums beside a partial parity log, whose replay does not keep them";
+            return refuse(device, "superblock.feature_map", reason);
+        }
+    }
+    Ok(())
 }
 
 /// What was done about the logs of an array.

@@ -129,7 +129,8 @@ fn rounds(parity: &Parity, number: u64, patches: &[WriteExtent]) -> Vec<Vec<Writ
         let first_round = rounds.len();
         for column in columns {
             let (mut round, mut before) = (first_round, None);
-            for span in share.spans.iter().filter(|span| span.within.start <= column[0] && column[1] <= span.within.end) {
+            for span in share.spans.iter().filter(|span| span.within.start <= column[0] && column[1] <= span.within.end)
+            {
                 round += usize::from(before.is_some_and(|before| before + 1 != span.data));
                 before = Some(span.data);
                 if rounds.len() <= round {

@@ -42,20 +42,14 @@ pub(crate) struct ParityLog {
     changed: Rc<Signal>,
 }
 
-/// Writes that are logged together. Each of them holds it until its data is written.
+/// Writes that are logged together. Each of them holds it until its data is written ([`Logged`]).
 pub(crate) struct Batch {
     entries: RefCell<BTreeMap<Slot, Vec<LogEntry>>>,
     outcome: OnceCell<Result<(), ArrayError>>,
     changed: Rc<Signal>,
 }
 
-impl Drop for Batch {
-    fn drop(&mut self) {
-        self.changed.raise();
-    }
-}
-
-/// Keeps the log's entries until it is dropped.
+/// A write's part in a batch. It keeps the log's entries until it is dropped.
 pub(crate) struct Logged(Option<Rc<Batch>>);
 
 impl Logged {
@@ -65,7 +59,10 @@ impl Logged {
 
 impl Drop for Logged {
     fn drop(&mut self) {
-        self.0.take();
+        let Some(batch) = self.0.take() else { return };
+        let changed = batch.changed.clone();
+        drop(batch);
+        changed.raise();
     }
 }
 
@@ -85,14 +82,21 @@ impl ParityLog {
     async fn join(&self, entries: Vec<LogEntry>) -> Rc<Batch> {
         loop {
             let seen = self.changed.seen();
-            let batch = self.open.borrow_mut().get_or_insert_with(|| Rc::new(Batch::new(&self.changed))).clone();
-            if batch.has_room(&entries, self.room) {
+            if let Some(batch) = self.open_batch().filter(|batch| batch.has_room(&entries, self.room)) {
                 batch.add(entries);
                 return batch;
             }
-            drop(batch);
             self.changed.changed_since(seen).await;
         }
+    }
+
+    /// The batch that writes may join. One whose writes were all abandoned would never get its turn.
+    fn open_batch(&self) -> Option<Rc<Batch>> {
+        let mut open = self.open.borrow_mut();
+        if open.as_ref().is_none_or(|batch| Rc::strong_count(batch) == 1) {
+            *open = Some(Rc::new(Batch::new(&self.changed)));
+        }
+        open.clone()
     }
 
     /// Takes the open batch if it is this one, and no other is in the log.
@@ -158,11 +162,12 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// [`Authority::log_write`]. The first write of a batch that gets its turn writes the log for all.
     pub(super) async fn log_to(&self, log: &ParityLog, entries: Vec<LogEntry>) -> Result<Logged, ArrayError> {
         let batch = log.join(entries).await;
+        let logged = Logged(Some(batch.clone()));
         loop {
             let seen = log.changed.seen();
             if let Some(outcome) = batch.outcome.get() {
                 outcome.clone()?;
-                return Ok(Logged(Some(batch)));
+                return Ok(logged);
             }
             if log.take_turn(&batch) {
                 let leading = Leading(&batch);

@@ -70,11 +70,7 @@ fn superblock_of(image: &[u8], version: Version) -> Superblock {
     decode(version, MemberByte(at.0), place, image.len() as u64).expect("right").expect("there")
 }
 
-async fn assemble(
-    members: &[SimMember],
-    options: AssembleOptions,
-    world: &World,
-) -> Result<Simulated, Refusal> {
+async fn assemble(members: &[SimMember], options: AssembleOptions, world: &World) -> Result<Simulated, Refusal> {
     let candidates = members.iter().map(|member| Candidate { name: member.name(), member: member.clone() }).collect();
     Array::assemble(candidates, options, Pool::new(1 << 20), world.clock()).await
 }
@@ -85,7 +81,8 @@ impl Scene {
         let member = |index| {
             let before = if shape.is_at_end() { 1 << 20 } else { shape.data_at };
             let bytes = (before + COMPONENT + (64 << 10)) as usize;
-            SimMember::new(format!("m{index}"), world, vec![0; bytes], boundaries.clone()).with_blocks(shape.block_bytes)
+            SimMember::new(format!("m{index}"), world, vec![0; bytes], boundaries.clone())
+                .with_blocks(shape.block_bytes)
         };
         let members: Vec<_> = (0..shape.slots).map(member).collect();
         let recipe = Recipe {
@@ -245,7 +242,8 @@ fn play(seed: u64, seen: &mut Seen) {
             // Power goes again while the log is replayed, or soon after.
             let cut = scene.boundaries.get() + random.within(1..40);
             let begin = async {
-                let array = assemble(&members, AssembleOptions::default(), &world).await.expect("it has enough members");
+                let array =
+                    assemble(&members, AssembleOptions::default(), &world).await.expect("it has enough members");
                 let block = array.read(0, array.pool().take(512)).await.expect("it can be read");
                 array.write(0, block.freeze(), Durability::Ordinary).await.expect("nothing fails");
             };

@@ -96,10 +96,15 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(too_few(&geometry, &missing, &left_out, &spares, &rescue));
         }
         let devices = devices_of(&slots, &spares);
-        for device in &devices {
-            device.find_checksums(&pool, clock.wall(), options.verify).await;
+        let find_checksums = async || {
+            for device in &devices {
+                device.find_checksums(&pool, clock.wall(), options.verify).await;
+            }
+        };
+        if freshest.ppl.is_some() {
+            find_checksums().await;
+            logs::check_parity_log(&freshest, &devices, &options)?;
         }
-        logs::check_checksums(&freshest, &devices, &options)?;
         let is_built = !options.read_only || lockless::all_clean(&freshest, &slots, &pool).await;
         if !is_built {
             freshest.resync = Resync::From(Sectors(0));
@@ -143,6 +148,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let mut record = first_record(&freshest, resync, &slots, &spares, &election, &rescue, intent.is_some());
         record.is_force_pending = options.force && !options.read_only && !warnings.texts.is_empty();
+        if freshest.ppl.is_none() {
+            find_checksums().await;
+        }
         let block_bytes = check_block_bytes(&geometry, &devices, (&freshest_name, &freshest), !options.read_only)?;
         let forced_members = if rescue.taken.is_empty() { Vec::new() } else { rescue.forced };
         let origin = AssemblyReport { left_out, forced: forced_members, warnings: warnings.texts };
