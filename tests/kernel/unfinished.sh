@@ -102,6 +102,51 @@ cuts() {
     done
 }
 
+# own_cuts COUNT: as `cuts`, of an array that mdspace made and wrote to. Its server is killed, so that the log names the last
+# write.
+own_cuts() {
+    local count=$1 write missing
+    rm -f was is before? after?
+    blank "$count"
+    "$mdspace" create --quiet --level 5 --chunk 16K --consistency-policy ppl --assume-clean "${members[@]}" >/dev/null
+    data_at=$(superblock_number "${members[0]}" 'Data Offset')
+    serve "${members[@]}"
+    hand send pool 0 $((8 << 20)) || fail "$told"
+    stop_serving
+    for write in 4:1 8:3 21:4 34:5 53:9 64:$(((count - 1) * 4)) 101:6 200:2; do
+        scene="our partial parity log on $count members, $((${write#*:} * 4)) KiB at block ${write%:*}"
+        head -c $((8 << 20)) /dev/urandom >other
+        serve "${members[@]}"
+        hand send other 0 4096 || fail "$told"
+        flushed
+        kept before
+        hand receive was || fail "$told"
+        hand send other $((${write%:*} * 4096)) $((${write#*:} * 4096)) || fail "$told"
+        kill_server
+        mdadm --examine "${members[0]}" | grep --quiet 'State : active' || fail "it is not dirty"
+        kept after
+        serve "${members[@]}" --read-only
+        hand receive is || fail "$told"
+        stop_serving
+        hand logged $((16 << 10)) $((count - 1)) "${after[@]:0:count}" || fail "$told"
+        read -ra ranges <<<"$told"
+        [ ${#ranges[@]} != 0 ] || fail "nothing is in the logs"
+        for missing in $(seq -1 $((count - 1))); do
+            power_cut "$missing"
+            compare
+        done
+        stop_by_md
+    done
+}
+
+# stop_by_md: the driver takes the members as they are, and stops the array cleanly.
+stop_by_md() {
+    assemble "${members[@]}"
+    allow_writes
+    finished
+    stop_md
+}
+
 # ---------------------------------------------------------------- write journals
 
 # journals LEVEL COUNT MODE: writes that are in the journal, and on the members in part, with each of the members missing.
@@ -204,6 +249,8 @@ reshapes=0 doubted=0
 logs() {
     cuts 3
     cuts 4
+    own_cuts 3
+    own_cuts 4
 }
 journaled() {
     local mode

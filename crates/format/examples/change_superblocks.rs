@@ -105,6 +105,7 @@ fn run(arguments: &[&str]) -> Result<()> {
                     "internal" => BitmapChoice::DefaultChunk,
                     kib => BitmapChoice::Chunk(kib.parse::<u64>()? * 1024),
                 },
+                parity_log: false,
                 bad_block_log: true,
                 integrity: false,
             };

@@ -7,7 +7,8 @@
 use crate::Defect;
 use crate::geometry::{Level, SyncSpace};
 use crate::integrity;
-use crate::superblock::{BadBlockPlace, BitmapPlace, Version};
+use crate::partial_parity::HEADER_BYTES;
+use crate::superblock::{BadBlockPlace, BitmapPlace, PplPlace, Version};
 use crate::units::{SECTOR_BYTES, Sectors};
 
 /// Sectors in a mebibyte. Data offsets are multiples of it.
@@ -21,6 +22,12 @@ const HEADROOM_MAX: u64 = 128 * MEBIBYTE;
 
 /// Minimum length of a member, in sectors.
 const MEMBER_SECTORS_MIN: u64 = 24;
+
+/// Sectors of the partial parity log, in place of a bitmap: constant, where there is room.
+const PARITY_LOG_SECTORS: u64 = 2048;
+
+/// The least sectors of a log in which the kernel keeps several in a row: 128 KiB and a header.
+const PARITY_LOGS_SECTORS: u64 = 264;
 
 /// Bytes of the bitmap's own superblock.
 const BITMAP_SUPERBLOCK_BYTES: u64 = 256;
@@ -62,6 +69,8 @@ pub struct Request {
     pub bitmap: BitmapChoice,
     /// Whether to reserve space for a bad-block log.
     pub bad_block_log: bool,
+    /// Whether to reserve space for a partial parity log; level 5 only, and without a bitmap.
+    pub parity_log: bool,
     /// Whether to reserve space for checksums ([`crate::integrity`]), which mdadm does not know.
     pub integrity: bool,
 }
@@ -94,6 +103,8 @@ pub struct Placement {
     pub bitmap: Option<BitmapPlacement>,
     /// The bad-block log, if there is room for one.
     pub bad_blocks: Option<BadBlockPlace>,
+    /// The partial parity log, if wanted.
+    pub ppl: Option<PplPlace>,
 }
 
 fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect> {
@@ -113,14 +124,21 @@ pub(crate) const fn bitmap_space(sectors: u64) -> u64 {
     }
 }
 
-/// The data offset for a member of `sectors`: space for superblock, bitmap and log, headroom of about a thousandth, and
-/// `checksums`, rounded up to a mebibyte.
-fn default_data_offset(sectors: u64, chunk: u64, checksums: u64) -> u64 {
+impl Request {
+    /// Sectors to reserve on an area of `sectors`: for the partial parity log, or else for a bitmap.
+    fn reserved(&self, sectors: u64) -> u64 {
+        if self.parity_log { PARITY_LOG_SECTORS } else { bitmap_space(sectors) }
+    }
+}
+
+/// The data offset for a member of `sectors`: space for superblock, log of bad blocks and what is `reserved`, headroom of
+/// about a thousandth, and `checksums`, rounded up to a mebibyte.
+fn default_data_offset(sectors: u64, chunk: u64, reserved: u64, checksums: u64) -> u64 {
     let mut headroom = HEADROOM_MAX;
     while headroom << 10 > sectors && (chunk == 0 || headroom / 2 >= chunk * 2) {
         headroom /= 2;
     }
-    (24 + bitmap_space(sectors) + headroom + checksums).next_multiple_of(MEBIBYTE)
+    (24 + reserved + headroom + checksums).next_multiple_of(MEBIBYTE)
 }
 
 /// The placement on each of `members_bytes`: the lengths of all members, in the user's order. The first determines the
@@ -139,10 +157,26 @@ pub fn place(request: &Request, members_bytes: &[u64]) -> Result<Vec<Placement>,
             format!("one of {short} sectors is too short: {MEMBER_SECTORS_MIN} at least"),
         );
     }
+    if request.parity_log {
+        check_parity_log(request)?;
+    }
     let data_offset = data_offset(request, *first)?;
     let component = component(request, &members, data_offset)?;
     let bitmap = bitmap(request, component)?;
     members.iter().map(|sectors| place_one(request, *sectors, data_offset, component, bitmap)).collect()
+}
+
+fn check_parity_log(request: &Request) -> Result<(), Defect> {
+    if request.level != Level::Raid5 {
+        return defect("placement.ppl", "only level 5 has a partial parity log");
+    }
+    if request.bitmap != BitmapChoice::None {
+        return defect("placement.ppl", "a bitmap is in its place: an array has one or the other");
+    }
+    if request.integrity {
+        return defect("placement.ppl", "checksums are not kept beside a partial parity log");
+    }
+    Ok(())
 }
 
 fn data_offset(request: &Request, first: u64) -> Result<u64, Defect> {
@@ -157,16 +191,16 @@ fn data_offset(request: &Request, first: u64) -> Result<u64, Defect> {
         (_, None) => {
             let component = request.component.unwrap_or(Sectors(first)).0.min(first) * SECTOR_BYTES;
             let checksums = if request.integrity { integrity::bytes_for(component) / SECTOR_BYTES } else { 0 };
-            Ok(default_data_offset(first, request.chunk_bytes / SECTOR_BYTES, checksums))
+            Ok(default_data_offset(first, request.chunk_bytes / SECTOR_BYTES, request.reserved(first), checksums))
         }
     }
 }
 
 /// Maximum sectors of data on a member of `sectors`.
-fn free_sectors(version: Version, sectors: u64, data_offset: u64) -> Option<u64> {
-    match version {
+fn free_sectors(request: &Request, sectors: u64, data_offset: u64) -> Option<u64> {
+    match request.version {
         Version::V0_90 | Version::V1_0 => {
-            (sectors & !7).checked_sub(16 + BAD_BLOCK_LOG_SECTORS + bitmap_space(sectors))
+            (sectors & !7).checked_sub(16 + BAD_BLOCK_LOG_SECTORS + request.reserved(sectors))
         }
         Version::V1_1 | Version::V1_2 => sectors.checked_sub(data_offset),
     }
@@ -185,7 +219,7 @@ fn component(request: &Request, members: &[u64], data_offset: u64) -> Result<u64
     let unit = component_unit(request.level, Sectors(request.chunk_bytes / SECTOR_BYTES));
     let mut free = u64::MAX;
     for sectors in members {
-        match free_sectors(request.version, *sectors, data_offset).map(|free| free / unit * unit) {
+        match free_sectors(request, *sectors, data_offset).map(|free| free / unit * unit) {
             None | Some(0) => {
                 let reason = format!("one of {sectors} sectors has no room for data after its metadata");
                 return defect("placement.members", reason);
@@ -298,7 +332,12 @@ fn place_one(
         return defect("placement.members", format!("one of {sectors} sectors is too short for a superblock"));
     };
     let super_offset = at.0 / SECTOR_BYTES;
-    let space = bitmap.map_or_else(|| bitmap_space(component), |bitmap| bitmap.bytes / SECTOR_BYTES);
+    let ppl = if request.parity_log { Some(parity_log(request, super_offset, data_offset, component)?) } else { None };
+    let space = match (bitmap, ppl) {
+        (Some(bitmap), _) => bitmap.bytes / SECTOR_BYTES,
+        (None, Some(ppl)) => ppl.sectors.into(),
+        (None, None) => bitmap_space(component),
+    };
     let (data_size, log) = if request.version == Version::V1_0 {
         let space = (space + BAD_BLOCK_LOG_SECTORS).min(super_offset - component);
         (super_offset - space, (space >= BAD_BLOCK_LOG_SECTORS).then_some(-(BAD_BLOCK_LOG_SECTORS as i32)))
@@ -318,7 +357,26 @@ fn place_one(
         component: Sectors(component),
         bitmap,
         bad_blocks,
+        ppl,
     })
+}
+
+/// The place of the partial parity log, with room for the bad-block log behind it.
+fn parity_log(request: &Request, super_offset: u64, data_offset: u64, component: u64) -> Result<PplPlace, Defect> {
+    let room = match request.version {
+        Version::V1_0 => super_offset.saturating_sub(component),
+        _ => data_offset.saturating_sub(super_offset + 8),
+    };
+    let sectors = room.saturating_sub(BAD_BLOCK_LOG_SECTORS).min(PARITY_LOG_SECTORS);
+    let least = HEADER_BYTES as u64 / SECTOR_BYTES + request.chunk_bytes / SECTOR_BYTES;
+    if sectors < least {
+        return defect("placement.ppl", format!("room for {sectors} sectors, and a chunk's log takes {least}"));
+    }
+    let sectors_from_superblock = match request.version {
+        Version::V1_0 => -((sectors + BAD_BLOCK_LOG_SECTORS) as i16),
+        _ => 8,
+    };
+    Ok(PplPlace { sectors_from_superblock, sectors: sectors as u16, multiple: sectors >= PARITY_LOGS_SECTORS })
 }
 
 /// The distance of the log from a superblock before the data. `None` when there is no space for a log; an error when

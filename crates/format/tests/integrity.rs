@@ -22,6 +22,7 @@ fn request(version: Version, level: Level) -> Request {
         data_offset: None,
         component: None,
         bitmap: BitmapChoice::None,
+        parity_log: false,
         bad_block_log: true,
         integrity: true,
     }

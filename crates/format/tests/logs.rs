@@ -212,7 +212,13 @@ fn an_entry_repairs_the_rows_that_its_write_touched() {
         (0, 4096, 4096, u32::MAX, Err("ppl.parity_disk")),
     ];
     for (sector, partial, data, slot, expected) in table {
-        let repair = entry(sector, partial, data, slot).repair(&parity());
+        let made = entry(sector, partial, data, slot);
+        let repair = made.repair(&parity());
+        if let Ok(repair) = &repair {
+            let partial = vec![0; partial as usize];
+            let checksum = partial_parity::checksum(&partial);
+            assert_eq!(Entry::of(&parity(), repair, &partial), Entry { checksum, ..made });
+        }
         let found = repair.map(|repair| (repair.changed, repair.rows)).map_err(|defect| defect.field);
         assert_eq!(found, expected, "{sector} {partial} {data} {slot}");
     }

@@ -71,6 +71,7 @@ impl Case {
                 "internal" => BitmapChoice::DefaultChunk,
                 kib => BitmapChoice::Chunk(kib.parse::<u64>().expect("KiB") * 1024),
             },
+            parity_log: false,
             bad_block_log: true,
             integrity: false,
         };
@@ -153,6 +154,7 @@ fn bitmap(version: Version, component: u64, bitmap: BitmapChoice) -> Option<Bitm
         data_offset: None,
         component: Some(Sectors(component)),
         bitmap,
+        parity_log: false,
         bad_block_log: true,
         integrity: false,
     };

@@ -83,6 +83,7 @@ pub(crate) async fn assemble(
             component: Sectors(if shape.level.has_component() { data_bytes / SECTOR_BYTES } else { 0 }),
             bitmap: None,
             bad_blocks: None,
+            ppl: None,
         };
         let number = DeviceNumber(slot);
         let superblock = Superblock::new(&blueprint, &placement, number, identity, HEAD_BYTES + data_bytes);

@@ -69,6 +69,31 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Seed(163),
     },
     Mutant {
+        name: "log-not-begun",
+        broken: "a partial parity log of an earlier use of the array is not erased before the next",
+        by: Test("parity_log::the_log_of_an_earlier_use_is_erased_before_the_next"),
+    },
+    Mutant {
+        name: "entry-not-written",
+        broken: "a write to a stripe is not logged",
+        by: Test("parity_log::a_loss_of_power_and_of_a_member_costs_nothing_but_what_was_being_written"),
+    },
+    Mutant {
+        name: "entry-unflushed",
+        broken: "a write goes on before its entry in the partial parity log is on stable storage",
+        by: Test("parity_log::a_loss_of_power_and_of_a_member_costs_nothing_but_what_was_being_written"),
+    },
+    Mutant {
+        name: "entry-replaced-unflushed",
+        broken: "an entry of the partial parity log is replaced before its write is on stable storage",
+        by: Test("parity_log::a_loss_of_power_and_of_a_member_costs_nothing_but_what_was_being_written"),
+    },
+    Mutant {
+        name: "whole-stripes-not-logged",
+        broken: "the writing of whole stripes is not logged, so that parity is wrong after a replay",
+        by: Test("parity_log::a_loss_of_power_and_of_a_member_costs_nothing_but_what_was_being_written"),
+    },
+    Mutant {
         name: "torn-entry-believed",
         broken: "an entry of a partial parity log is replayed although its checksum is wrong",
         by: Test("partial_parity::a_replayed_log_makes_parity_agree_with_the_data"),

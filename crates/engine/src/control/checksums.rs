@@ -47,6 +47,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         if !self.core.devices().iter().any(lacks_them) {
             return Err(Refusal::new("the array has checksums already"));
         }
+        if self.metadata.has_parity_log() {
+            return Err(Refusal::new("the array has a partial parity log, whose replay does not keep checksums")
+                .advice("let md remove it: mdadm --grow --consistency-policy=bitmap"));
+        }
         self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         let entered = self.metadata.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
         let _change = entered.lock().await;

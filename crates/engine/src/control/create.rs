@@ -19,6 +19,7 @@ use crate::seam::member::{Candidate, Member, MemberError};
 use format::bitmap::BitmapSuper;
 use format::geometry::{Geometry, Level, Redundancy, default_layout};
 use format::integrity::Layout;
+use format::partial_parity::Header;
 use format::placement::{BitmapChoice, Placement, Request, place};
 use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places};
 use format::units::{DeviceNumber, MemberByte, SECTOR_BYTES, Sectors, Slot};
@@ -44,6 +45,8 @@ pub struct Recipe {
     pub component_bytes: Option<u64>,
     /// The write-intent bitmap.
     pub bitmap: BitmapChoice,
+    /// Keep a partial parity log: level 5 only, without bitmap and checksums.
+    pub parity_log: bool,
     /// Identity of the array.
     pub set_uuid: [u8; 16],
     /// What the members hold before.
@@ -73,6 +76,7 @@ impl Recipe {
             data_offset_bytes: None,
             component_bytes: None,
             bitmap: BitmapChoice::None,
+            parity_log: false,
             set_uuid,
             contents: Contents::Unknown,
             integrity: false,
@@ -255,6 +259,7 @@ fn plan_members<'a, M: Member, C: Clock>(
         component: recipe.component_bytes.map(|bytes| sectors(bytes, "size")).transpose()?,
         bitmap: recipe.bitmap,
         bad_block_log: true,
+        parity_log: recipe.parity_log,
         integrity: recipe.integrity,
     };
     let lengths: Vec<u64> = newcomers.iter().map(|(_, newcomer)| newcomer.candidate.member.limits().bytes).collect();
@@ -394,7 +399,7 @@ async fn zero<M: Member>(plans: &[MemberPlan<'_, M>], pool: &Pool, progress: &dy
     join_all(fills).await.into_iter().collect()
 }
 
-/// Writes bitmap and bad-block log, and flushes: afterwards the superblock may vouch for them.
+/// Writes bitmap and logs, and flushes: afterwards the superblock may vouch for them.
 async fn write_logs<M: Member>(recipe: &Recipe, plan: &MemberPlan<'_, M>, pool: &Pool) -> Result<(), MemberError> {
     let MemberPlan { member, placement, superblock, .. } = plan;
     if let (Some(bitmap), Some(at)) = (&placement.bitmap, superblock.bitmap_at()) {
@@ -407,6 +412,11 @@ async fn write_logs<M: Member>(recipe: &Recipe, plan: &MemberPlan<'_, M>, pool: 
     }
     if let (Some(log), Some(at)) = (&placement.bad_blocks, superblock.bad_blocks_at()) {
         let empty = vec![0xff; usize::from(log.sectors) * SECTOR_BYTES as usize];
+        write_bytes(*member, pool, at, &empty).await?;
+    }
+    if let (Some(log), Some(at)) = (&placement.ppl, superblock.ppl_at()) {
+        let mut empty = Header::empty(&recipe.set_uuid, 1).encode();
+        empty.resize(usize::from(log.sectors) * SECTOR_BYTES as usize, 0);
         write_bytes(*member, pool, at, &empty).await?;
     }
     member.flush().await

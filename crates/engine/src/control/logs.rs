@@ -17,12 +17,14 @@
 use crate::base::buffer::Pool;
 use crate::control::forced::slots_text;
 use crate::control::offer::AssembleOptions;
+use crate::device::Device;
 use crate::metadata::partial_parity::{self, Replayed, Slots};
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use format::geometry::Geometry;
 use format::superblock::{Resync, Superblock};
 use format::units::{Sectors, Slot};
+use std::rc::Rc;
 
 /// Checks whether an array with a write journal may be used. `journal` is the member that calls itself the
 /// journal, if one was given.
@@ -64,6 +66,36 @@ pub(crate) fn check_journal(name: &str, journal: Option<&str>, options: &Assembl
 pub(crate) const JOURNAL_WARNING: &str = "the write journal is not given: writes that it alone held are lost, the last \
     ones may be there in part, and the array is read-only";
 
+/// Refuses to write to an array whose partial parity log this engine cannot keep. It has to hold a chunk. Checksums are
+/// not kept by a replay, here or by md.
+pub(crate) fn check_parity_log<M: Member>(
+    freshest: &Superblock,
+    devices: &[Rc<Device<M>>],
+    options: &AssembleOptions,
+) -> Result<(), Refusal> {
+    if freshest.ppl.is_none() || options.read_only {
+        return Ok(());
+    }
+    let refuse = |device: &Device<M>, field: &str, reason: &str| {
+        let refusal = Refusal::new(reason).of(&device.name).field(field);
+        Err(refusal.advice("serve it --read-only, or let md change it: mdadm --grow --consistency-policy=resync"))
+    };
+    for device in devices {
+        if device.parity_log_room().is_none_or(|room| room < freshest.chunk.bytes()) {
+            return refuse(
+                device,
+                "superblock.ppl.size",
+                "its partial parity log is shorter than a header and a chunk",
+            );
+        }
+        if device.checksums.get().is_some() {
+            let reason = "it has checksums beside a partial parity log, whose replay does not keep them";
+            return refuse(device, "superblock.feature_map", reason);
+        }
+    }
+    Ok(())
+}
+
 /// What was done about the logs of an array.
 pub(crate) enum Log {
     /// There are none that matter, or the caller gives no members to replay them into.
@@ -89,13 +121,18 @@ pub(crate) async fn replay<M: Member>(
 ) -> Log {
     let Geometry::Parity(parity) = geometry else { return Log::Untouched };
     let is_due = freshest.ppl.is_some() && freshest.resync == Resync::From(Sectors(0));
-    if !(options.replay && (is_due || mutant!("log-of-clean-array-replayed"))) {
+    if !(may_replay(options) && (is_due || mutant!("log-of-clean-array-replayed"))) {
         return Log::Untouched;
     }
     match partial_parity::replay(parity, &freshest.set_uuid, slots, pool).await {
         Ok(replayed) => Log::Replayed(replayed),
         Err(refusal) => Log::Unusable(refusal),
     }
+}
+
+/// Whether the members may be written, or their writes stay in memory.
+fn may_replay(options: &AssembleOptions) -> bool {
+    options.replay || !options.read_only
 }
 
 impl Log {
@@ -105,7 +142,7 @@ impl Log {
     }
 
     /// What the user should know.
-    pub(crate) fn warnings(&self, missing: &[Slot]) -> Vec<String> {
+    pub(crate) fn warnings(&self, missing: &[Slot], options: &AssembleOptions) -> Vec<String> {
         let replayed = match self {
             Self::Untouched | Self::Journal { rows: 0 } => return Vec::new(),
             Self::Journal { rows } => {
@@ -122,9 +159,12 @@ impl Log {
             0 => String::new(),
             torn => format!("; {torn} of its parts were torn, so that their writes had not begun"),
         };
+        let (place, changed) = match options.read_only {
+            true => (" in memory", "; no member was changed"),
+            false => ("", ""),
+        };
         let first = format!(
-            "the array was not stopped cleanly: its partial parity log was replayed in memory, {writes}{torn}; no member \
-             was changed"
+            "the array was not stopped cleanly: its partial parity log was replayed{place}, {writes}{torn}{changed}"
         );
         let unknown = (replayed.unknown_bytes > 0).then(|| {
             format!(
@@ -145,7 +185,7 @@ impl Log {
                 "without that log, what the missing member held may be wrong where a write was under way: give a current \
                  member for each slot, or accept that with --force",
             )),
-            Self::Untouched if freshest.ppl.is_some() && !options.replay => Err(needs_its_ppl()),
+            Self::Untouched if freshest.ppl.is_some() && !may_replay(options) => Err(needs_its_ppl()),
             Self::Untouched | Self::Unusable(_) | Self::Replayed(_) | Self::Journal { .. } => Ok(()),
         }
     }

@@ -171,6 +171,7 @@ mod tests {
             component: Sectors(1024),
             bitmap: None,
             bad_blocks: None,
+            ppl: None,
         };
         let made = Superblock::new(&blueprint, &placement, DeviceNumber(number), [number as u8; 16], MEMBER_BYTES);
         let mut made = made.expect("the parts fit");

@@ -66,6 +66,9 @@ pub struct Status {
     pub sweep: Option<SweepStatus>,
     /// Why the last sweep could not be finished.
     pub sweep_failure: Option<String>,
+    /// What brings copies and parity into agreement after an unclean stop, by mdadm's names: `resync`, `bitmap`, `ppl`,
+    /// or `none` without redundancy.
+    pub consistency_policy: &'static str,
     /// The write-intent bitmap, when there is one.
     pub bitmap: Option<BitmapStatus>,
     /// Checksums, when any member keeps them.
@@ -124,6 +127,17 @@ pub struct MemberStatus {
     pub disk_error: bool,
     /// Bytes that the member has no room for: they are in memory alone until it has.
     pub owed_bytes: u64,
+}
+
+impl<M: Member, C: Clock> Control<M, C> {
+    fn consistency_policy(&self) -> &'static str {
+        match self.metadata.intent() {
+            _ if !self.core.is_redundant() => "none",
+            Some(_) => "bitmap",
+            None if self.metadata.has_parity_log() => "ppl",
+            None => "resync",
+        }
+    }
 }
 
 impl Status {
@@ -195,6 +209,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             read_only: self.core.info.read_only,
             events: self.metadata.record().events,
             in_agreement: self.core.health.agreed.get(),
+            consistency_policy: self.consistency_policy(),
             sync_action: self.sweeps.action(),
             sweep: self.sweep_status(),
             sweep_failure: self.sweeps.failure(),

@@ -15,6 +15,7 @@ use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError};
 use crate::seam::observe::Why;
 use format::geometry::{Parity, Role, Stripe};
+use format::partial_parity::ENTRIES_MAX;
 use format::units::{ComponentByte, Slot};
 use parity::Kernel;
 use smallvec::{SmallVec, smallvec};
@@ -28,6 +29,25 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     pub(crate) async fn write_full_stripes(
         &self,
         _: Marked<'_>,
+        parity: &Parity,
+        stripes: Range<u64>,
+        patches: &[WriteExtent],
+    ) -> Result<(), ArrayError> {
+        if !self.authority.logs_writes() || mutant!("whole-stripes-not-logged") {
+            return self.put_full_stripes(parity, stripes, patches).await;
+        }
+        for first in stripes.clone().step_by(ENTRIES_MAX) {
+            let stripes = first..stripes.end.min(first + ENTRIES_MAX as u64);
+            let range = stripes.start * parity.stripe_bytes()..stripes.end * parity.stripe_bytes();
+            let patches: Vec<_> = patches.iter().filter_map(|patch| patch.within(range.clone())).collect();
+            let _logged = self.log_stripes(parity, stripes.clone()).await?;
+            self.put_full_stripes(parity, stripes, &patches).await?;
+        }
+        Ok(())
+    }
+
+    async fn put_full_stripes(
+        &self,
         parity: &Parity,
         stripes: Range<u64>,
         patches: &[WriteExtent],

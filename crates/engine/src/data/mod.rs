@@ -9,6 +9,7 @@ pub(crate) mod coalesce;
 pub(crate) mod fast_path;
 pub(crate) mod full_stripe;
 pub(crate) mod in_place;
+pub(crate) mod logged;
 pub(crate) mod mirror;
 pub(crate) mod owed;
 pub(crate) mod parity;

@@ -351,6 +351,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         number: u64,
         patches: &[WriteExtent],
     ) -> Result<(), ArrayError> {
+        if self.authority.logs_writes() {
+            return Box::pin(self.write_part_logged(marked, parity, number, patches)).await;
+        }
         let mut unread = None;
         let slots_seen = self.core.roster.slot_changed.seen();
         if let Some(change) = self.piece_write(parity, number, patches) {
@@ -365,7 +368,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// As [`DataPlane::write_part`], for any part and with any members missing. `unread` is a read that failed since
     /// `slots_seen` was seen.
-    async fn write_any_part(
+    pub(super) async fn write_any_part(
         &self,
         marked: Marked<'_>,
         parity: &Parity,
@@ -427,6 +430,10 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             let mut parts: SmallVec<[&(ChunkTransfer, Block); 4]> = parts.collect();
             parts.sort_by_key(|(part, _)| part.within.start);
             parts.into_iter().map(|(_, block)| block.clone()).collect()
+        };
+        let _logged = match self.authority.logs_writes() {
+            true => Some(self.log_part(parity, &share.stripe, plan, new, &parities).await?),
+            false => None,
         };
         self.write_transfers(&share.stripe, &plan.writes, blocks).await?;
         if (share.bytes as u64) < parity.stripe_bytes() {
@@ -501,7 +508,7 @@ fn kept_contents(known: &Known<'_>, plan: &Plan) -> ChunkContents {
 }
 
 /// The spans that patches cover in one stripe, and their data, a block for each span.
-fn spans_and_contents(parity: &Parity, number: u64, patches: &[WriteExtent]) -> (Share, ChunkContents) {
+pub(super) fn spans_and_contents(parity: &Parity, number: u64, patches: &[WriteExtent]) -> (Share, ChunkContents) {
     let mut share = Share { stripe: parity.stripe(number), spans: SmallVec::new(), bytes: 0 };
     let mut new = ChunkContents::new();
     let first = number * parity.stripe_bytes();

@@ -8,6 +8,8 @@
 //! Without the promise nothing is done, as a discard is only a hint: writing zeros would turn the cheapest request
 //! into the most expensive. md leaves this decision to its user (the module parameter `devices_handle_discard_safely`
 //! in `drivers/md/raid5.c`).
+//!
+//! With a partial parity log, zeros are written as data, as each write must be logged.
 
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
@@ -89,6 +91,10 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ) -> Result<(), ArrayError> {
         drop(self.core.enter_to_write(at, bytes)?);
         self.check_room().await?;
+        if self.authority.logs_writes() {
+            self.write_zeros(at..at + bytes).await?;
+            return if durability == Durability::Stable { self.flush().await } else { Ok(()) };
+        }
         let (unit, end) = (self.core.personality().zero_unit(self.core.info.block_bytes), at + bytes);
         let whole = at.next_multiple_of(unit).min(end)..(end / unit * unit).max(at.next_multiple_of(unit).min(end));
         self.write_zeros(at..whole.start).await?;

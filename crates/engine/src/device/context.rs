@@ -26,6 +26,8 @@ pub(crate) struct DeviceContext {
     /// Counts the ticks of [`crate::device::timeout`].
     pub(crate) tick: Cell<u64>,
     pub(crate) timeout: Cell<Option<Duration>>,
+    /// The newest generation of the members' partial parity logs.
+    pub(crate) log_generation: Cell<u64>,
 }
 
 impl DeviceContext {
@@ -39,7 +41,14 @@ impl DeviceContext {
             observer: RefCell::default(),
             tick: Cell::new(0),
             timeout: Cell::new(Some(TIMEOUT_DEFAULT)),
+            log_generation: Cell::new(0),
         })
+    }
+
+    /// The generation of the next header of a partial parity log.
+    pub(crate) fn next_log_generation(&self) -> u64 {
+        self.log_generation.set(self.log_generation.get() + 1);
+        self.log_generation.get()
     }
 
     /// Sets the timeout of one operation; `None` or zero disables it.

@@ -45,6 +45,8 @@ pub(crate) struct Device<M> {
     pub(super) context: Rc<DeviceContext>,
     data_at: u64,
     discards_to_zeros: Cell<bool>,
+    /// Whether its partial parity log is of this use of the array.
+    pub(super) is_parity_log_begun: Cell<bool>,
 }
 
 /// Failed members, and their errors.
@@ -67,7 +69,7 @@ impl<M: Member> Device<M> {
             member: Watched::new(member),
             data_at: superblock.data_at().0,
             bad: BadBlocks::new(superblock.bad_blocks, superblock.data_at().0, bad),
-            owed: Owed::of_level(superblock.level),
+            owed: Owed::of(&superblock),
             superblock: DeviceSuperblock::new(superblock, place, state),
             state: StateCell::new(state),
             reach: ReachCell::default(),
@@ -78,6 +80,7 @@ impl<M: Member> Device<M> {
             pending: PendingOperations::default(),
             context,
             discards_to_zeros,
+            is_parity_log_begun: Cell::new(false),
         }
     }
 

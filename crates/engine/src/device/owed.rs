@@ -10,12 +10,13 @@
 //!
 //! This module holds the overlay alone. [`crate::device::transfer::notes`] fills it, [`crate::control::owed`] retries
 //! the writes, and [`crate::data`] limits their memory. Levels without redundancy owe nothing: each of their bytes has
-//! one position, and a failed write may be there in part.
+//! one position, and a failed write may be there in part. Nor does anything with a partial parity log, which forgets a
+//! write when it has ended: what is owed must not outlive its entry.
 //!
 //! [`ArrayErrorKind::NoSpace`]: crate::ArrayErrorKind::NoSpace
 
 use crate::base::buffer::Block;
-use format::geometry::Level;
+use format::superblock::Superblock;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -64,13 +65,13 @@ pub(crate) struct Owed {
 }
 
 impl Owed {
-    /// Nothing owed by a member of an array of `level`.
-    pub(super) fn of_level(level: Level) -> Self {
-        Self { is_allowed: level.is_redundant(), ..Self::default() }
+    /// Nothing owed by a member with this superblock.
+    pub(super) fn of(superblock: &Superblock) -> Self {
+        Self { is_allowed: superblock.level.is_redundant() && superblock.ppl.is_none(), ..Self::default() }
     }
 
     /// Whether a write without space is kept as owed.
-    pub(super) fn is_allowed(&self) -> bool {
+    pub(crate) fn is_allowed(&self) -> bool {
         self.is_allowed
     }
 

@@ -3,9 +3,10 @@
 //! The rounds that these calls lead to are in [`crate::metadata::superblocks`] and [`crate::metadata::bitmap`].
 
 use crate::base::join::join_all;
-use crate::core::authority::Authority;
+use crate::core::authority::{Authority, LogEntry};
 use crate::device::{Device, DeviceState, Failures};
 use crate::metadata::bitmap::intent::WriteMark;
+use crate::metadata::parity_log::Logged;
 use crate::metadata::state::Metadata;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
@@ -17,6 +18,18 @@ use std::rc::Rc;
 
 impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
     type Mark = WriteMark<M>;
+    type Logged = Logged;
+
+    fn logs_writes(&self) -> bool {
+        self.has_parity_log()
+    }
+
+    async fn log_write(&self, entries: Vec<LogEntry>) -> Result<Logged, ArrayError> {
+        match &self.parity_log {
+            Some(log) if !entries.is_empty() && !mutant!("entry-not-written") => self.log_to(log, entries).await,
+            _ => Ok(Logged::NOTHING),
+        }
+    }
 
     /// Marks the array dirty and sets the bits of `range`, before data is written there. Both are then on stable
     /// storage on every member. The caller holds the result until every member has the data.

@@ -6,11 +6,13 @@
 //! * [`transaction`]: how a change begins. [`superblocks`]: the rounds that write it, and members that
 //!   leave.
 //! * [`authority`]: what the data path asks for. [`bitmap`]: the write-intent bitmap.
-//! * [`partial_parity`], [`journal`]: replay the logs that md left, before the array runs.
+//! * [`parity_log`]: the partial parity log of the running array.
+//! * [`partial_parity`], [`journal`]: replay logs, before the array runs.
 
 mod authority;
 pub(crate) mod bitmap;
 pub(crate) mod journal;
+pub(crate) mod parity_log;
 pub(crate) mod partial_parity;
 pub(crate) mod record;
 mod state;

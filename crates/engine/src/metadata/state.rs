@@ -6,6 +6,7 @@ use crate::base::notify::Signal;
 use crate::core::Core;
 use crate::core::metadata_lock::{Guarded, MetadataGuard, MetadataLock};
 use crate::metadata::bitmap::intent::IntentBitmap;
+use crate::metadata::parity_log::ParityLog;
 use crate::metadata::record::Record;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
@@ -20,13 +21,17 @@ pub(crate) struct Metadata<M: Member, C: Clock> {
     pub(crate) marked_dirty: Signal,
     intent: Guarded<Option<Rc<IntentBitmap<M>>>>,
     lock: MetadataLock,
+    /// The partial parity log, when the array has one.
+    pub(super) parity_log: Option<ParityLog>,
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
     pub(crate) fn new(core: Rc<Core<M, C>>, record: Record, intent: Option<IntentBitmap<M>>) -> Self {
         let intent = Guarded::new(intent.map(Rc::new));
         let record = Guarded::new(record);
-        Self { core, record, marked_dirty: Signal::default(), intent, lock: MetadataLock::default() }
+        let devices = core.devices();
+        let parity_log = devices.iter().filter_map(|device| device.parity_log_room()).min().map(ParityLog::new);
+        Self { core, record, marked_dirty: Signal::default(), intent, lock: MetadataLock::default(), parity_log }
     }
 
     /// The right to change superblocks and bitmap. Rounds follow each other in the order of these calls. The array may
@@ -48,6 +53,11 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// The write-intent bitmap, when the array has one.
     pub(crate) fn intent(&self) -> Option<Rc<IntentBitmap<M>>> {
         self.intent.borrow().clone()
+    }
+
+    /// Whether the array has a partial parity log.
+    pub(crate) fn has_parity_log(&self) -> bool {
+        self.parity_log.is_some()
     }
 
     /// From now on this is the array's bitmap, or it has none.

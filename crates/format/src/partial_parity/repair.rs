@@ -8,7 +8,7 @@
 //!
 //! Facts: `ppl_recover_entry` and `ppl_log_stripe` in `drivers/md/raid5-ppl.c`.
 
-use super::Entry;
+use super::{Entry, checksum};
 use crate::Defect;
 use crate::geometry::{Parity, Role, Stripe};
 use crate::units::{SECTOR_BYTES, Slot};
@@ -41,6 +41,21 @@ impl Repair {
 }
 
 impl Entry {
+    /// The entry of a write, of which a replay repairs `repair`. `partial` is the parity of the chunks that the write
+    /// leaves as they are; empty if it changes all of them.
+    pub fn of(parity: &Parity, repair: &Repair, partial: &[u8]) -> Self {
+        let Repair { stripe, changed, rows } = repair;
+        let within = rows.start - stripe.component().0;
+        let at = stripe.number() * parity.stripe_bytes() + u64::from(changed.start) * parity.chunk_bytes() + within;
+        Self {
+            data_sector: at / SECTOR_BYTES,
+            partial_parity_bytes: partial.len() as u32,
+            data_bytes: ((rows.end - rows.start) * changed.len() as u64) as u32,
+            parity_slot: repair.parity_slot().0.into(),
+            checksum: checksum(partial),
+        }
+    }
+
     /// What a replay of this entry repairs in an array of level 5.
     ///
     /// # Errors

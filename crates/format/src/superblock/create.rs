@@ -91,7 +91,7 @@ impl Superblock {
             corrected_reads: 0,
             bitmap: placement.bitmap.map(|bitmap| bitmap.place),
             bad_blocks: placement.bad_blocks,
-            ppl: None,
+            ppl: placement.ppl,
             reshape: None,
             new_offset: None,
             journal: false,

@@ -18,6 +18,7 @@ mod learning;
 mod live_growth;
 mod no_space;
 mod observe;
+mod parity_log;
 mod partial_parity;
 mod reads;
 mod recovery;

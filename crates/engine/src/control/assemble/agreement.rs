@@ -73,7 +73,7 @@ pub(super) fn agreement(
     // With a journal, superblocks say clean while the array is in use.
     let resync = if lacks_journal { Resync::From(Sectors(0)) } else { freshest.resync };
     let is_degraded = !warnings.missing.is_empty();
-    warnings.texts.extend(log.warnings(&warnings.missing));
+    warnings.texts.extend(log.warnings(&warnings.missing, options));
     match geometry.level().redundancy() {
         _ if resync == Resync::Clean && rescue.taken.is_empty() => Ok((resync, true)),
         Redundancy::Parity if log.agrees(&warnings.missing) => Ok((Resync::Clean, true)),

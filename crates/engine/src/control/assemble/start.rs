@@ -95,6 +95,16 @@ impl<M: Member, C: Clock> Control<M, C> {
             let spares: Vec<&str> = spares.iter().map(|spare| &*spare.name).collect();
             return Err(too_few(&geometry, &missing, &left_out, &spares, &rescue));
         }
+        let devices = devices_of(&slots, &spares);
+        let find_checksums = async || {
+            for device in &devices {
+                device.find_checksums(&pool, clock.wall(), options.verify).await;
+            }
+        };
+        if freshest.ppl.is_some() {
+            find_checksums().await;
+            logs::check_parity_log(&freshest, &devices, &options)?;
+        }
         let is_built = !options.read_only || lockless::all_clean(&freshest, &slots, &pool).await;
         if !is_built {
             freshest.resync = Resync::From(Sectors(0));
@@ -138,9 +148,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let mut record = first_record(&freshest, resync, &slots, &spares, &election, &rescue, intent.is_some());
         record.is_force_pending = options.force && !options.read_only && !warnings.texts.is_empty();
-        let devices = devices_of(&slots, &spares);
-        for device in &devices {
-            device.find_checksums(&pool, clock.wall(), options.verify).await;
+        if freshest.ppl.is_none() {
+            find_checksums().await;
         }
         let block_bytes = check_block_bytes(&geometry, &devices, (&freshest_name, &freshest), !options.read_only)?;
         let forced_members = if rescue.taken.is_empty() { Vec::new() } else { rescue.forced };

@@ -64,13 +64,6 @@ pub(super) fn check_supported(
             "serve it --read-only; a newer kernel may have made it",
         );
     }
-    if superblock.ppl.is_some() && !options.read_only {
-        return refuse(
-            "superblock.feature_map",
-            "the array has a partial parity log, which this engine does not maintain",
-            "serve it --read-only, or let md change it: mdadm --grow --consistency-policy=resync",
-        );
-    }
     Ok(())
 }
 

@@ -23,6 +23,7 @@ fn superblock() -> Superblock {
         data_offset: None,
         component: Some(Sectors(BLOCKS / 16 * 16 * 8)),
         bitmap: BitmapChoice::None,
+        parity_log: false,
         bad_block_log: true,
         integrity: true,
     };

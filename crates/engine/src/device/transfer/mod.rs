@@ -15,13 +15,15 @@
 //! pass the same layers with borrowed buffers, which a member lends in place.
 //!
 //! [`zeros`] has discards and zeroing, through the same layers except the fourth, of which they have the timeout alone.
-//! [`superblock`] writes the device's own superblock, past all layers but the timeout.
+//! [`superblock`] writes the device's own superblock, past all layers but the timeout, and [`parity_log`] its partial
+//! parity log.
 
 pub(super) mod at_once;
 pub(super) mod bare;
 pub(super) mod checked;
 pub(super) mod memory;
 pub(super) mod notes;
+pub(super) mod parity_log;
 pub(super) mod read;
 pub(super) mod successor;
 pub(super) mod superblock;

@@ -101,6 +101,10 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if self.intent().is_some() || superblock.bitmap.is_some() {
             return Err(Refusal::new("the array has a bitmap already").advice("remove it first"));
         }
+        if self.has_parity_log() {
+            return Err(Refusal::new("the array has a partial parity log, and a bitmap would be in its place")
+                .advice("let md remove it: mdadm --grow --consistency-policy=resync"));
+        }
         if !self.core.is_redundant() {
             return Err(Refusal::new("a level without redundancy has no bitmap"));
         }

@@ -222,6 +222,11 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_name = "SIZE")]
     pub(crate) bitmap_chunk: Option<Size>,
 
+    /// What keeps copies and parity in agreement after a loss of power: a resync of everything, the write-intent bitmap,
+    /// or the partial parity log of RAID-5, which also protects what a missing member held
+    #[arg(long, value_enum, value_name = "POLICY")]
+    pub(crate) consistency_policy: Option<ConsistencyPolicy>,
+
     /// The shape of an array whose superblocks are lost: level, layout, chunk, offset, size and order in one text, as
     /// for `read`, which tries it without writing. With --assume-clean
     #[arg(long, value_name = "TEXT", requires = "assume_clean", conflicts_with_all = [
@@ -279,6 +284,17 @@ pub(crate) enum Metadata {
     /// 4 KiB from its beginning
     #[value(name = "1.2")]
     V1_2,
+}
+
+/// Consistency policies that `create` can choose, by mdadm's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ConsistencyPolicy {
+    /// Neither bitmap nor log
+    Resync,
+    /// A write-intent bitmap on every member
+    Bitmap,
+    /// A partial parity log on every member
+    Ppl,
 }
 
 /// Kinds of write-intent bitmap that `create` can make.

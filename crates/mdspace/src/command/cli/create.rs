@@ -2,7 +2,7 @@
 //!
 //! [`crate::create`] creates the array. This file turns arguments into its recipe, and prints notes and the result.
 
-use crate::command::cli::arguments::{Bitmap, CreateArguments, Metadata};
+use crate::command::cli::arguments::{Bitmap, ConsistencyPolicy, CreateArguments, Metadata};
 use crate::command::opening::assembly::resync;
 use crate::command::opening::bitmap_file::BitmapFile;
 use crate::command::opening::by_hand;
@@ -152,7 +152,12 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
         return Err(Failure::refused(reason).advise("make it a member"));
     }
     let layout = arguments.layout_code().map_err(|error| Failure::refused(format!("--layout: {error}")))?;
+    let policy = arguments.consistency_policy;
+    check_policy(arguments)?;
     let bitmap = match (&arguments.bitmap, arguments.bitmap_chunk) {
+        (None, None) if policy == Some(ConsistencyPolicy::Bitmap) => BitmapChoice::DefaultChunk,
+        (None, Some(chunk)) if policy == Some(ConsistencyPolicy::Bitmap) => BitmapChoice::Chunk(chunk.0),
+        (None, None) if policy.is_some() => BitmapChoice::None,
         (None, None) => BitmapChoice::Auto,
         (Some(Bitmap::None), None) | (Some(Bitmap::File(_)), _) => BitmapChoice::None,
         (Some(Bitmap::Internal), None) => BitmapChoice::DefaultChunk,
@@ -182,12 +187,36 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
         data_offset_bytes: data_offset,
         component_bytes: by_hand.and_then(|geometry| geometry.size),
         bitmap,
+        parity_log: policy == Some(ConsistencyPolicy::Ppl),
         contents: if arguments.assume_clean { Contents::Consistent } else { Contents::Unknown },
         integrity: arguments.integrity,
         overwrite: arguments.force,
         logical_block_bytes: logical_block_bytes(arguments.logical_block_size)?,
         ..default
     })
+}
+
+/// Refuses a policy that contradicts another argument.
+fn check_policy(arguments: &CreateArguments) -> Result<(), Failure> {
+    let has_bitmap = arguments.bitmap.as_ref().is_some_and(|bitmap| *bitmap != Bitmap::None);
+    let refuse = |reason: &str, advice: &str| {
+        Err(Failure::refused(format!("--consistency-policy: {reason}")).advise(advice.to_owned()))
+    };
+    match arguments.consistency_policy {
+        Some(ConsistencyPolicy::Ppl) if arguments.level() != Level::Raid5 => {
+            refuse("only RAID-5 has a partial parity log", "choose `bitmap` or `resync`")
+        }
+        Some(ConsistencyPolicy::Ppl | ConsistencyPolicy::Resync) if has_bitmap => {
+            refuse("an array with a bitmap has the policy `bitmap`", "leave out --bitmap")
+        }
+        Some(ConsistencyPolicy::Ppl) if arguments.integrity => {
+            refuse("checksums are not kept beside a partial parity log", "choose `bitmap`, or leave out --integrity")
+        }
+        Some(ConsistencyPolicy::Bitmap) if arguments.bitmap == Some(Bitmap::None) => {
+            refuse("`bitmap`, and --bitmap none", "leave out one of them")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Where data begins on every member.

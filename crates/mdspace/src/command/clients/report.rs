@@ -27,6 +27,9 @@ pub(crate) struct StatusView {
     /// Why the array refuses writes; `None` if it accepts them.
     pub(crate) broken: Option<String>,
     read_only: bool,
+    /// Older servers do not send this.
+    #[serde(default)]
+    consistency_policy: Option<String>,
     sync_action: String,
     sweep: Option<SweepView>,
     sweep_failure: Option<String>,
@@ -306,11 +309,7 @@ impl StatusView {
     fn details(&self) -> String {
         let count = |states: &[&str]| self.members.iter().filter(|member| states.contains(&&*member.state)).count();
         let used = if self.component_bytes > 0 { Size(self.component_bytes).to_string() } else { "all".to_owned() };
-        let policy = match (&*self.level, &self.bitmap) {
-            ("linear" | "raid0", _) => "none",
-            (_, Some(_)) => "bitmap",
-            (_, None) => "resync",
-        };
+        let policy = self.consistency_policy.as_deref().unwrap_or("unknown");
         let mut text = format!("  created {}, updated {}\n", utc(self.created), utc(self.updated));
         text += &format!(
             "  members: {} active, {} spare, {} faulty; {used} used of each; consistency policy {policy}\n",
