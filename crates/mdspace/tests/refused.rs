@@ -2,8 +2,11 @@
 
 mod support;
 
-use std::path::Path;
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 use support::nbd::Nbd;
 use support::{Server, Workplace, parsed};
 
@@ -145,7 +148,97 @@ fn offline_commands_do_without_threads_and_a_missing_lock_is_named() {
         assert_eq!(status, Some(0), "{words}: {said}");
         assert!(words != "read a b c" || stdout.starts_with(&[0x5a; 1 << 20]));
     }
+    let members = here.contents(&["a", "b", "c"]);
+    for export in ["", "--vhost-user v"] {
+        let serve = format!("serve a b c --nbd unix:n --control d {export}");
+        let (status, _, said) = run(refused(&here, "EAGAIN", none, &serve), &input);
+        assert_eq!(status, Some(2), "{said}");
+        assert!(said.contains("no thread can be made") && said.contains("ulimit -u"), "{said}");
+    }
+    assert_eq!(here.contents(&["a", "b", "c"]), members, "a server that is refused changes nothing");
     let (status, _, said) = run(refused(&here, "ENOLCK", "flock", "write a b c"), &input);
     assert_eq!(status, Some(2), "{said}");
     assert!(said.contains("cannot lock") && said.contains("local_lock"), "{said}");
+}
+
+/// A file system in memory that has neither fallocate nor direct transfers; unmounted when dropped.
+struct Ramfs(PathBuf);
+
+impl Ramfs {
+    /// Mounted on a new directory; `None`, with a message, where that is not possible.
+    fn mount(test: &str, path: PathBuf) -> Option<Self> {
+        std::fs::create_dir(&path).expect("a directory");
+        let output = Command::new("mount").args(["-t", "ramfs", "ramfs"]).arg(&path).output().expect("mount starts");
+        if output.status.success() {
+            return Some(Self(path));
+        }
+        let reason = String::from_utf8_lossy(&output.stderr);
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{test} did not run: {reason}");
+        eprintln!("did not run: {test}: {reason}");
+        None
+    }
+}
+
+impl Drop for Ramfs {
+    fn drop(&mut self) {
+        // At once, also while a child of another test may still have a descriptor there.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_file_system_without_direct_transfers_and_fallocate_has_arrays_with_either_backend() {
+    let test = "a_file_system_without_direct_transfers_and_fallocate_has_arrays_with_either_backend";
+    let here = Workplace::new();
+    let Some(ramfs) = Ramfs::mount(test, here.path().join("ram")) else { return };
+    let (probe, flags) = (ramfs.0.join("probe"), OFlags::RDWR | OFlags::CLOEXEC);
+    let file = open(&probe, flags | OFlags::CREATE, Mode::RUSR | Mode::WUSR).expect("a file");
+    assert_eq!(fallocate(&file, FallocateFlags::empty(), 0, 4096), Err(Errno::OPNOTSUPP));
+    assert_eq!(open(&probe, flags | OFlags::DIRECT, Mode::empty()).expect_err("not direct"), Errno::INVAL);
+
+    let data: Vec<u8> = (0..3_u32 << 20).map(|at| (at.wrapping_mul(at) >> 9) as u8).collect();
+    for backend in ["io_uring", "threads"] {
+        let run = |words: &str, input: &[u8]| {
+            let done = here.run_with(&format!("--io {backend} {words}"), input);
+            done.ok().stdout.clone()
+        };
+        run("create --level 5 --chunk 64K --size 4M ram/a ram/b ram/c --bitmap internal", &[]);
+        run("write ram/a ram/b ram/c", &data);
+        assert!(run("read ram/a ram/c", &[]).starts_with(&data), "{backend}");
+        run("scrub ram/a ram/b ram/c", &[]);
+
+        let server = Server::of(&here, &format!("--io {backend} serve ram/a ram/b ram/c --nbd unix:n --control c"));
+        let mut client = Nbd::connect(here.path().join("n").to_str().expect("UTF-8"));
+        for (command, at) in [(6, 4096), (4, 1 << 20)] {
+            client.request(command, at, 64 << 10, &[]); // zeros, and a discard that promises nothing
+            assert_eq!(client.outcome(), Ok(()), "{backend}");
+        }
+        assert!(client.read(4096, 64 << 10).iter().all(|byte| *byte == 0), "{backend}");
+        assert!(client.read(0, 4096) == data[..4096], "{backend}");
+        drop(client);
+        here.run("stop --control c").ok();
+        assert_eq!(server.wait(), Some(0));
+        run("scrub ram/a ram/b ram/c", &[]);
+        for name in ["ram/a", "ram/b", "ram/c"] {
+            std::fs::remove_file(here.path().join(name)).expect("it is there");
+        }
+    }
+}
+
+/// The shortest time of several runs, by turns, of a look at four members: with io_uring, and with threads.
+#[test]
+fn a_look_at_metadata_takes_threads_no_longer_than_io_uring() {
+    let here = Workplace::new();
+    here.run("create --level 5 --size 4M a b c d").ok();
+    let mut shortest = [Duration::MAX; 2];
+    for _ in 0..10 {
+        for (backend, shortest) in ["io_uring", "threads"].into_iter().zip(&mut shortest) {
+            let begun = Instant::now();
+            here.run(&format!("--io {backend} examine a b c d")).ok();
+            *shortest = begun.elapsed().min(*shortest);
+        }
+    }
+    let [ring, threads] = shortest;
+    // The end of the kernel's asynchronous interface takes it 30 ms.
+    assert!(threads < 2 * ring + Duration::from_millis(5), "{threads:?}, with io_uring {ring:?}");
 }
