@@ -68,6 +68,12 @@ pub(crate) const LONG: &[Step] = &[
         systems::PAGES_NEEDS,
         systems::pages,
     )),
+    beside(step(
+        "pages-64k",
+        "the same with pages of 64 KiB, on an emulated POWER",
+        systems::PAGES_64K_NEED,
+        systems::pages_64k,
+    )),
     beside(step("fresh", "fresh histories keep all promises", &[], sim::long)),
     beside(step("fuzz", "no decoder panics on foreign bytes; the corpus is kept and minimized", &["c++"], fuzz::long)),
     beside(step(

@@ -1,4 +1,4 @@
-//! The steps `newest` and `pages`: mdspace and the md of an emulated system use each other's arrays.
+//! The steps `newest`, `pages` and `pages-64k`: mdspace and the md of an emulated system use each other's arrays.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -44,7 +44,15 @@ pub(crate) fn newest(log: &mut Log) -> Result<Verdict> {
 
 /// The step `pages`: a system with pages of 16 KiB, and the command built for it.
 pub(crate) fn pages(log: &mut Log) -> Result<Verdict> {
-    let (system, target) = (System::Pages16K, cross::AARCH64);
+    on_another_processor(log, System::Pages16K, cross::AARCH64)
+}
+
+/// The step `pages-64k`: the same with pages of 64 KiB.
+pub(crate) fn pages_64k(log: &mut Log) -> Result<Verdict> {
+    on_another_processor(log, System::Pages64K, cross::POWERPC64LE)
+}
+
+fn on_another_processor(log: &mut Log, system: System, target: cross::Target) -> Result<Verdict> {
     Tree::fetch(log, system)?;
     let Some(mdspace) = cross::build_command(log, target)? else {
         return Ok(Verdict::Skipped(cross::NO_SOURCE.into()));
