@@ -55,12 +55,19 @@ pub(crate) const LONG: &[Step] = &[
     step("setup", "the programs that the other steps need are installed", &[], setup::run),
     builds(step("dist", "the files of a release are made, and work", dist::PACKAGES_NEED, dist::run)),
     builds(step("publish", "each crate builds from its package", &[], release::crates_build)),
+    builds(step("threads", "the whole set of tests passes where commands take threads for io_uring", &[], threads)),
     beside(step("systems", "the pure crates compile for other processors and systems", &[], cross::check)),
     beside(step(
         "newest",
         "the newest kernel's md and mdadm, in emulation, and mdspace use each other's arrays",
         systems::NEEDS,
         systems::newest,
+    )),
+    beside(step(
+        "newest-geometry",
+        "the newest kernel's md places data as mdspace expects, in emulation",
+        systems::NEEDS,
+        systems::newest_geometry,
     )),
     beside(step(
         "pages",
@@ -102,6 +109,14 @@ fn unit(log: &mut Log) -> Result<Verdict> {
     let (name, seed) = catalogue::PROPERTY_SEED;
     log.run(tests.env(name, seed))?;
     let passed = log.text()?.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ok")).count();
+    Ok(Verdict::Passed(format!("{passed} tests")))
+}
+
+/// The variable is that of the command, whose tests all run by threads then. Those of `io` run on both backends anyway.
+fn threads(log: &mut Log) -> Result<Verdict> {
+    let mut tests = catalogue::cargo(&["test", "--locked", "--no-fail-fast"]);
+    tests.args(catalogue::TESTED).env("MDSPACE_IO", "threads");
+    let passed = catalogue::run_tests_by(log, tests)?;
     Ok(Verdict::Passed(format!("{passed} tests")))
 }
 

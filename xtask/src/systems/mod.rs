@@ -11,7 +11,7 @@ pub(crate) mod table;
 mod tree;
 
 pub(crate) use boot::emulator;
-pub(crate) use oracle::{goes_to_an_older_kernel, newest, pages, pages_64k, record_a_block};
+pub(crate) use oracle::{goes_to_an_older_kernel, newest, newest_geometry, pages, pages_64k, record_a_block};
 
 /// Programs that fetch a system and run it.
 pub(crate) const NEEDS: &[&str] =

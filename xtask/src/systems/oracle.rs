@@ -1,4 +1,5 @@
-//! The steps `newest`, `pages` and `pages-64k`: mdspace and the md of an emulated system use each other's arrays.
+//! The steps `newest`, `pages` and `pages-64k`: mdspace and the md of an emulated system use each other's arrays. The step
+//! `newest-geometry`: that md places data as mdspace expects.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::System;
 use super::table::Record;
 use super::tree::Tree;
-use crate::catalogue::{RELEASED, Scratch, build_released, run_guest};
+use crate::catalogue::{RELEASED, Scratch, build_released, geometry_by, run_guest};
 use crate::cross;
 use crate::guest::Guest;
 use crate::kernels::Kernel;
@@ -46,6 +47,12 @@ pub(crate) fn newest(log: &mut Log) -> Result<Verdict> {
     leave(System::Newest, &both, "x86_64-unknown-linux-gnu", &tested)?;
     let cells = summary.lines().find(|line| line.contains("assembled by the kernel")).unwrap_or_default().trim();
     Ok(Verdict::Passed(format!("{both}; its array taken by an older kernel; matrix: {cells}")))
+}
+
+/// The step `newest-geometry`: the geometry, against arrays that the newest kernel makes.
+pub(crate) fn newest_geometry(log: &mut Log) -> Result<Verdict> {
+    Tree::fetch(log, System::Newest)?;
+    geometry_by(log, &guest(Kernel::System(System::Newest)))
 }
 
 /// The step `pages`: a system with pages of 16 KiB, and the command built for it.
