@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """The two backends of input and output beside each other: the same program, the same run, by turns.
 
-    backends.py MDSPACE DIRECTORY [ROUNDS] [SECONDS]
+    backends.py MDSPACE DIRECTORY [ROUNDS] [SECONDS] [loop]
 
-Two servers of a RAID-5 of four files in DIRECTORY, one by io_uring and one by threads, each with members of its own. fio
-loads them by turns over NBD. Then `mdspace read` and `write` copy the array by either backend, offline. Prints a table in
+Two servers of a RAID-5 of four files in DIRECTORY, one by io_uring and one by threads, each with members of its own. With
+`loop`, which needs root, the members are loop devices over such files, without the page cache in between. fio loads the
+servers by turns over NBD. Then `mdspace read` and `write` copy the array by either backend, offline. Prints a table in
 Markdown: medians of the rounds, the ratio of threads to io_uring in the same round, and the server's processor time for
 each request. It measures only, and judges no figure.
 """
@@ -31,11 +32,13 @@ LOADS = [
 
 
 class Server:
-    def __init__(self, mdspace, backend):
+    def __init__(self, mdspace, backend, on_loop):
         self.members = [f"{backend}.{number}" for number in range(MEMBERS)]
         subprocess.run([mdspace, "create", "--level", "5", "--size", str(ARRAY_BYTES // (MEMBERS - 1) + (8 << 20)), *self.members],
                        check=True, stdout=subprocess.DEVNULL)
         fill(mdspace, self.members)
+        self.devices = [losetup("--find", "--show", "--direct-io=on", file) for file in self.members if on_loop]
+        self.members = self.devices or self.members
         self.mdspace, self.backend = mdspace, backend
         self.socket, self.control = os.path.abspath(backend + ".nbd"), backend + ".control"
         words = [mdspace, "--io", backend, "serve", *self.members, "--nbd", "unix:" + self.socket, "--control", self.control]
@@ -63,6 +66,10 @@ class Server:
     def stop(self):
         subprocess.run([self.mdspace, "stop", "--control", self.control], check=True, stdout=subprocess.DEVNULL)
         self.process.wait()
+
+
+def losetup(*words):
+    return subprocess.run(["losetup", *words], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 def fill(mdspace, members):
@@ -102,7 +109,7 @@ def main():
     count = int(sys.argv[3]) if len(sys.argv) > 3 else 5
     seconds = float(sys.argv[4]) if len(sys.argv) > 4 else 2
     os.chdir(place)
-    servers = [Server(mdspace, backend) for backend in BACKENDS]
+    servers = [Server(mdspace, backend, sys.argv[5:] == ["loop"]) for backend in BACKENDS]
     print("| Load | io_uring | threads | ratio | us, io_uring | us, threads |\n|---|---|---|---|---|---|")
     for name, kind, size, depth in LOADS:
         rounds = [[server.load(kind, size, depth, seconds) for server in servers] for _ in range(count)]
@@ -112,6 +119,8 @@ def main():
     for command in ["read", "write"]:
         rounds = [[offline(mdspace, server.backend, command, server.members) for server in servers] for _ in range(count)]
         row(f"offline `{command}`, for each MiB", rounds, "MiB/s")
+    for device in [device for server in servers for device in server.devices]:
+        losetup("--detach", device)
 
 
 main()

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 """Runs a command in a place where the kernel refuses system calls, as container profiles and old kernels do.
 
-    refused.py ERRNO CALL[,CALL...] COMMAND [ARGUMENT...]
+    refused.py ERRNO|KILL CALL[,CALL...] COMMAND [ARGUMENT...]
 
     refused.py EPERM io_uring_setup,io_uring_enter,io_uring_register mdspace examine m0 m1
     refused.py ENOSYS since-linux-3.10 mdspace examine m0 m1
 
 The last one refuses every call that Linux 3.10 does not have: a system call's number is higher than those of older calls.
-Each CALL answers ERRNO, also in every process that the command starts. The filter is seccomp's, and needs no rights. The
+Each CALL answers ERRNO, also in every process that the command starts; KILL ends the process, as SIGSYS does. The filter is seccomp's, and needs no rights. The
 command replaces this process, so signals reach it.
 """
 
@@ -31,20 +31,20 @@ LAST_OF_LINUX_3_10 = {"x86_64": 313, "aarch64": 273}
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 # From linux/bpf_common.h and linux/seccomp.h: load the call's number, compare it, return.
 LOAD, EQUALS, IS_ABOVE, RETURN = 0x20, 0x15, 0x25, 0x06
-ALLOWED, REFUSED = 0x7fff0000, 0x00050000
+ALLOWED, REFUSED, KILLED = 0x7fff0000, 0x00050000, 0x80000000
 
 
 def main():
     if len(sys.argv) < 4:
         sys.exit(__doc__)
-    error = getattr(errno, sys.argv[1])
+    answer = KILLED if sys.argv[1] == "KILL" else REFUSED | getattr(errno, sys.argv[1])
     known = NUMBERS.get(platform.machine(), {}) | EVERYWHERE
     names = sys.argv[2].split(",")
     tests = [(EQUALS, known[name]) for name in names if name != SINCE_LINUX_3_10]
     tests += [(IS_ABOVE, LAST_OF_LINUX_3_10[platform.machine()])] if SINCE_LINUX_3_10 in names else []
     steps = [(LOAD, 0, 0, 0)]
     steps += [(test, len(tests) - place, 0, number) for place, (test, number) in enumerate(tests)]
-    steps += [(RETURN, 0, 0, ALLOWED), (RETURN, 0, 0, REFUSED | error)]
+    steps += [(RETURN, 0, 0, ALLOWED), (RETURN, 0, 0, answer)]
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
     program = struct.pack("=H6xQ", len(steps), ctypes.addressof(code))
     prctl = ctypes.CDLL(None, use_errno=True).prctl

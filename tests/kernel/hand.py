@@ -22,7 +22,8 @@ import sys
 import types
 
 LOOP_SET_FD, LOOP_CLR_FD, LOOP_SET_CAPACITY, LOOP_CTL_GET_FREE = 0x4C00, 0x4C01, 0x4C07, 0x4C82
-BLKFLSBUF = 0x1261
+# Of _IO(); POWER gives that a direction.
+BLKFLSBUF = 0x20001261 if os.uname().machine.startswith("ppc") else 0x1261
 STEP = 1 << 18
 NBD_STEP = 1 << 20  # of a request
 # Memory of whole pages, as O_DIRECT wants it; touched once, then it costs no page fault any more.

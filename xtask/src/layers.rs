@@ -55,6 +55,7 @@ pub(crate) const LONG: &[Step] = &[
     step("setup", "the programs that the other steps need are installed", &[], setup::run),
     builds(step("dist", "the files of a release are made, and work", dist::PACKAGES_NEED, dist::run)),
     builds(step("publish", "each crate builds from its package", &[], release::crates_build)),
+    builds(step("threads", "the whole set of tests passes where commands take threads for io_uring", &[], threads)),
     beside(step("systems", "the pure crates compile for other processors and systems", &[], cross::check)),
     beside(step(
         "newest",
@@ -63,10 +64,22 @@ pub(crate) const LONG: &[Step] = &[
         systems::newest,
     )),
     beside(step(
+        "newest-geometry",
+        "the newest kernel's md places data as mdspace expects, in emulation",
+        systems::NEEDS,
+        systems::newest_geometry,
+    )),
+    beside(step(
         "pages",
         "the same on a system with pages of 16 KiB, in emulation, by the command built for it",
         systems::PAGES_NEEDS,
         systems::pages,
+    )),
+    beside(step(
+        "pages-64k",
+        "the same with pages of 64 KiB, on an emulated POWER",
+        systems::PAGES_64K_NEED,
+        systems::pages_64k,
     )),
     beside(step("fresh", "fresh histories keep all promises", &[], sim::long)),
     beside(step("fuzz", "no decoder panics on foreign bytes; the corpus is kept and minimized", &["c++"], fuzz::long)),
@@ -96,6 +109,14 @@ fn unit(log: &mut Log) -> Result<Verdict> {
     let (name, seed) = catalogue::PROPERTY_SEED;
     log.run(tests.env(name, seed))?;
     let passed = log.text()?.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ok")).count();
+    Ok(Verdict::Passed(format!("{passed} tests")))
+}
+
+/// The variable is that of the command, whose tests all run by threads then. Those of `io` run on both backends anyway.
+fn threads(log: &mut Log) -> Result<Verdict> {
+    let mut tests = catalogue::cargo(&["test", "--locked", "--no-fail-fast"]);
+    tests.args(catalogue::TESTED).env("MDSPACE_IO", "threads");
+    let passed = catalogue::run_tests_by(log, tests)?;
     Ok(Verdict::Passed(format!("{passed} tests")))
 }
 

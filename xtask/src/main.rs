@@ -135,7 +135,7 @@ struct KernelArguments {
     /// Run Debian 13's kernel, which `cargo xtask test setup` fetches, instead of the distribution's
     #[arg(short, long)]
     newer: bool,
-    /// Run this system in emulation, which `cargo xtask long newest pages` fetches; it sees only the workspace
+    /// Run this system in emulation, which `cargo xtask long newest pages pages-64k` fetches; it sees only the workspace
     #[arg(long, conflicts_with = "newer")]
     system: Option<systems::System>,
     /// Image to attach as a disk; can be repeated

@@ -49,6 +49,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("buildah", "buildah"),
     ("mmdebstrap", "mmdebstrap"),
     ("qemu-system-arm", "qemu-system-aarch64"),
+    ("gcc-powerpc64le-linux-gnu", "powerpc64le-linux-gnu-gcc"),
+    ("libc6-dev-ppc64el-cross", "/usr/powerpc64le-linux-gnu/lib/libc.so.6"),
+    ("qemu-system-ppc", "qemu-system-ppc64"),
     ("xz-utils", "xz"),
 ];
 

@@ -15,14 +15,18 @@ use support::{filled, poll_once};
 
 const MEMBER_BYTES: u64 = 4 << 20;
 
+/// Runs `claim` on a thread of its own, which may have calls refused.
+fn on_a_thread(claim: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        scope.spawn(claim).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
 /// Runs `claim` on a thread on which each of `calls` answers `error`.
 fn where_refused(calls: &[libc::c_long], error: i32, claim: impl FnOnce() + Send) {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            refuse(calls, error);
-            claim();
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    on_a_thread(|| {
+        refuse(calls, error);
+        claim();
     });
 }
 
@@ -121,6 +125,24 @@ fn a_ring_without_registration_is_used_as_it_is() {
             assert_eq!((executor.backend(), executor.registered_bytes()), (Backend::IoUring, 0));
             let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
             everything_works(&executor, &pool, directory.path(), "no registration");
+        });
+    }
+}
+
+#[test]
+fn a_ring_whose_registrations_are_refused_later_goes_on_with_those_it_has() {
+    for error in [libc::EPERM, libc::ENOMEM] {
+        on_a_thread(|| {
+            let pool = Pool::new(8 << 20);
+            let executor = automatic(&pool);
+            let registered = executor.registered_bytes();
+            refuse(&[libc::SYS_io_uring_register], error);
+            // Transfers use memory beyond what is registered, and files that no slot is registered for.
+            let taken = pool.take(registered.max(1 << 20));
+            let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
+            everything_works(&executor, &pool, directory.path(), "no further registration");
+            assert_eq!((executor.backend(), executor.registered_bytes()), (Backend::IoUring, registered));
+            drop(taken);
         });
     }
 }

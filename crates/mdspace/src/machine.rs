@@ -30,7 +30,7 @@ pub(crate) type Array = engine::Array<AnyMember, RealClock>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(feature = "command"), expect(dead_code, reason = "the command has more uses"))]
 pub(crate) enum Arena {
-    /// For reading metadata.
+    /// For reading metadata: nothing is registered.
     Small,
     /// For a few transfers at a time.
     Medium,
@@ -133,7 +133,9 @@ impl Machine {
     pub(crate) fn start(kernel: Option<&'static Kernel>, arena: Arena) -> Result<Self, Refusal> {
         let pool = Pool::new(arena.bytes());
         let backend = BACKEND.get().copied().unwrap_or_default();
-        let options = io::Options { backend, ..io::Options::new(pool.clone()) };
+        // What makes many transfers cheap would cost a few more than it saves.
+        let register = arena != Arena::Small;
+        let options = io::Options { backend, register, ..io::Options::new(pool.clone()) };
         let executor = executor(&options, arena).map_err(|error| not_started(backend, &error))?;
         Ok(Self {
             executor,

@@ -2,13 +2,16 @@
 
 mod support;
 
-use std::path::Path;
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::nbd::Nbd;
 use support::{Server, Workplace, parsed};
 
 const FILTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/refused.py");
 const IO_URING: &str = "io_uring_setup,io_uring_enter,io_uring_register";
+const NOTHING: &str = "/dev/null";
 
 /// A command of `here` for which each of `calls` answers `error`. `words` are separated by spaces.
 fn refused(here: &Workplace, error: &str, calls: &str, words: &str) -> Command {
@@ -34,7 +37,7 @@ fn has_filter(test: &str) -> bool {
 }
 
 /// Runs it to its end. Returns the exit status and both outputs.
-fn run(mut command: Command, input: &Path) -> (Option<i32>, Vec<u8>, String) {
+fn run(mut command: Command, input: impl AsRef<Path>) -> (Option<i32>, Vec<u8>, String) {
     let input = std::fs::File::open(input).expect("the input");
     let output = command.stdin(input).output().expect("it starts");
     (output.status.code(), output.stdout, String::from_utf8_lossy(&output.stderr).into_owned())
@@ -128,7 +131,7 @@ fn the_backend_is_chosen_by_the_command_line_or_the_environment() {
 }
 
 fn run_filtered(here: &Workplace, words: &str) -> (Option<i32>, Vec<u8>, String) {
-    run(refused(here, "EPERM", IO_URING, words), Path::new("/dev/null"))
+    run(refused(here, "EPERM", IO_URING, words), NOTHING)
 }
 
 #[test]
@@ -145,7 +148,94 @@ fn offline_commands_do_without_threads_and_a_missing_lock_is_named() {
         assert_eq!(status, Some(0), "{words}: {said}");
         assert!(words != "read a b c" || stdout.starts_with(&[0x5a; 1 << 20]));
     }
+    let members = here.contents(&["a", "b", "c"]);
+    for export in ["", "--vhost-user v"] {
+        let serve = format!("serve a b c --nbd unix:n --control d {export}");
+        let (status, _, said) = run(refused(&here, "EAGAIN", none, &serve), &input);
+        assert_eq!(status, Some(2), "{said}");
+        assert!(said.contains("no thread can be made") && said.contains("ulimit -u"), "{said}");
+    }
+    assert_eq!(here.contents(&["a", "b", "c"]), members, "a server that is refused changes nothing");
     let (status, _, said) = run(refused(&here, "ENOLCK", "flock", "write a b c"), &input);
     assert_eq!(status, Some(2), "{said}");
     assert!(said.contains("cannot lock") && said.contains("local_lock"), "{said}");
+}
+
+/// A file system in memory that has neither fallocate nor direct transfers; unmounted when dropped.
+struct Ramfs(PathBuf);
+
+impl Ramfs {
+    /// Mounted on a new directory; `None`, with a message, where that is not possible.
+    fn mount(test: &str, path: PathBuf) -> Option<Self> {
+        std::fs::create_dir(&path).expect("a directory");
+        let output = Command::new("mount").args(["-t", "ramfs", "ramfs"]).arg(&path).output().expect("mount starts");
+        if output.status.success() {
+            return Some(Self(path));
+        }
+        let reason = String::from_utf8_lossy(&output.stderr);
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{test} did not run: {reason}");
+        eprintln!("did not run: {test}: {reason}");
+        None
+    }
+}
+
+impl Drop for Ramfs {
+    fn drop(&mut self) {
+        // At once, also while a child of another test may still have a descriptor there.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_file_system_without_direct_transfers_and_fallocate_has_arrays_with_either_backend() {
+    let test = "a_file_system_without_direct_transfers_and_fallocate_has_arrays_with_either_backend";
+    let here = Workplace::new();
+    let Some(ramfs) = Ramfs::mount(test, here.path().join("ram")) else { return };
+    let (probe, flags) = (ramfs.0.join("probe"), OFlags::RDWR | OFlags::CLOEXEC);
+    let file = open(&probe, flags | OFlags::CREATE, Mode::RUSR | Mode::WUSR).expect("a file");
+    assert_eq!(fallocate(&file, FallocateFlags::empty(), 0, 4096), Err(Errno::OPNOTSUPP));
+    assert_eq!(open(&probe, flags | OFlags::DIRECT, Mode::empty()).expect_err("not direct"), Errno::INVAL);
+
+    let data: Vec<u8> = (0..3_u32 << 20).map(|at| (at.wrapping_mul(at) >> 9) as u8).collect();
+    for backend in ["io_uring", "threads"] {
+        let run = |words: &str, input: &[u8]| {
+            let done = here.run_with(&format!("--io {backend} {words}"), input);
+            done.ok().stdout.clone()
+        };
+        run("create --level 5 --chunk 64K --size 4M ram/a ram/b ram/c --bitmap internal", &[]);
+        run("write ram/a ram/b ram/c", &data);
+        assert!(run("read ram/a ram/c", &[]).starts_with(&data), "{backend}");
+        run("scrub ram/a ram/b ram/c", &[]);
+
+        let server = Server::of(&here, &format!("--io {backend} serve ram/a ram/b ram/c --nbd unix:n --control c"));
+        let mut client = Nbd::connect(here.path().join("n").to_str().expect("UTF-8"));
+        for (command, at) in [(6, 4096), (4, 1 << 20)] {
+            client.request(command, at, 64 << 10, &[]); // zeros, and a discard that promises nothing
+            assert_eq!(client.outcome(), Ok(()), "{backend}");
+        }
+        assert!(client.read(4096, 64 << 10).iter().all(|byte| *byte == 0), "{backend}");
+        assert!(client.read(0, 4096) == data[..4096], "{backend}");
+        drop(client);
+        here.run("stop --control c").ok();
+        assert_eq!(server.wait(), Some(0));
+        run("scrub ram/a ram/b ram/c", &[]);
+        for name in ["ram/a", "ram/b", "ram/c"] {
+            std::fs::remove_file(here.path().join(name)).expect("it is there");
+        }
+    }
+}
+
+/// The end of the kernel's asynchronous interface takes it 30 ms, ten times the rest of a short command.
+#[test]
+fn a_look_at_metadata_does_without_the_kernels_asynchronous_interface() {
+    if !has_filter("a_look_at_metadata_does_without_the_kernels_asynchronous_interface") {
+        return;
+    }
+    let here = Workplace::new();
+    here.run("create --level 5 --size 4M a b c d").ok();
+    let run = |words: &str| run(refused(&here, "KILL", "io_setup", &format!("--io threads {words}")), NOTHING);
+    let (status, _, said) = run("examine a b c d");
+    assert_eq!(status, Some(0), "{said}");
+    let (status, _, said) = run("scrub a b c d");
+    assert_eq!(status, None, "with many transfers it is used, and the filter ends the process: {said}");
 }

@@ -33,6 +33,8 @@ pub(crate) struct Target {
 }
 
 pub(crate) const AARCH64: Target = Target { triple: "aarch64-unknown-linux-gnu", linker: LINKER };
+pub(crate) const POWERPC64LE: Target =
+    Target { triple: "powerpc64le-unknown-linux-gnu", linker: "powerpc64le-linux-gnu-gcc" };
 
 /// Targets for which the pure crates are only compiled: each with its place in the table, its system and processor.
 const COMPILED: [(&str, u8, &str, &str); 5] = [

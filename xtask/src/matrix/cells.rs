@@ -143,6 +143,18 @@ pub(crate) fn random(seed: u64, count: usize) -> Vec<Cell> {
         .collect()
 }
 
+/// `count` cells of each level, or as many as there are, determined by `seed`.
+pub(crate) fn sample(mut cells: Vec<Cell>, count: usize, seed: u64) -> Vec<Cell> {
+    let mut random = Random::new(seed);
+    cells.sort_by_key(|cell| cell.level);
+    let mut chosen = Vec::new();
+    for level in cells.chunk_by(|one, other| one.level == other.level) {
+        let places = random.subset(count.min(level.len()), level.len());
+        chosen.extend(places.into_iter().map(|place| level[place].clone()));
+    }
+    chosen
+}
+
 fn metadata_at(origin: Origin, shape: &Shape, turn: usize) -> &'static str {
     let versions = if origin == Origin::Kernel { METADATA } else { METADATA_MADE_HERE };
     let version = versions[turn % versions.len()];
@@ -197,6 +209,17 @@ mod tests {
                 assert!(chunks.iter().all(is_there), "{origin:?} {level:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_sample_has_cells_of_each_level_and_any_cell_may_be_in_one() {
+        let names = |seed| sample(fixed(), 2, seed).iter().map(Cell::name).collect::<Vec<_>>();
+        assert_eq!(names(1), names(1));
+        let levels: BTreeSet<Level> = SHAPES.iter().map(|shape| shape.level).collect();
+        assert_eq!(sample(fixed(), 2, 1).len(), 2 * levels.len());
+        let met: BTreeSet<String> = (0..1000).flat_map(names).collect();
+        assert_eq!(met.len(), fixed().len());
+        assert_eq!(sample(fixed(), usize::MAX, 1).len(), fixed().len());
     }
 
     #[test]

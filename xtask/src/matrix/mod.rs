@@ -37,8 +37,9 @@ use cell::{Cell, Level, Origin};
 use host::{Pool, Workplace};
 use tally::Tally;
 
-/// Cells in a batch.
+/// Cells in a batch, and where the guest is emulated.
 const BATCH_CELLS: usize = 40;
+const EMULATED_BATCH_CELLS: usize = 12;
 
 /// The time limit of a guest for a batch.
 const GUEST_LIMIT: Duration = Duration::from_secs(600);
@@ -57,6 +58,9 @@ pub(crate) struct Arguments {
     /// Number of random cells
     #[arg(long, default_value_t = 100)]
     pub(crate) random: usize,
+    /// Run only so many cells of each level, chosen by the seed, or as without one by 0
+    #[arg(long, value_name = "CELLS")]
+    pub(crate) sample: Option<usize>,
     /// Keep the images in target/xtask/matrix
     #[arg(long)]
     pub(crate) keep: bool,
@@ -75,13 +79,13 @@ impl Arguments {
     /// The fixed set.
     pub(crate) fn fixed() -> Arguments {
         let names = Vec::new();
-        let (mdspace, system) = (None, None);
-        Arguments { names, list: false, seed: None, random: 0, keep: false, mdspace, system, kernel_alone: false }
+        let (seed, sample, mdspace, system) = (None, None, None, None);
+        Arguments { names, list: false, seed, random: 0, sample, keep: false, mdspace, system, kernel_alone: false }
     }
 
-    /// The fixed set, for the kernel of an emulated system.
-    pub(crate) fn of(system: System) -> Arguments {
-        Arguments { system: Some(system), ..Self::fixed() }
+    /// So many cells of each level in the fixed set, chosen by `seed`, for the kernel of an emulated system.
+    pub(crate) fn of(system: System, sample: usize, seed: u64) -> Arguments {
+        Arguments { system: Some(system), sample: Some(sample), seed: Some(seed), ..Self::fixed() }
     }
 }
 
@@ -101,14 +105,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String> {
         bail!("no cell is called {unknown}; --list shows them (those of a --seed with it)");
     }
     cells.retain(|cell| arguments.names.is_empty() || arguments.names.contains(&cell.name()));
-    if arguments.list {
-        return Ok(cells.iter().map(|cell| cell.name() + "\n").collect());
-    }
     if arguments.system.is_some() {
         cells.retain(|cell| cell.level != Level::Linear);
     }
     if arguments.kernel_alone {
         cells.retain(|cell| cell.origin == Origin::Kernel);
+    }
+    // A cell that is named runs, whatever the sample had.
+    if let Some(count) = arguments.sample.filter(|_| arguments.names.is_empty()) {
+        cells = cells::sample(cells, count, arguments.seed.unwrap_or_default());
+    }
+    if arguments.list {
+        return Ok(cells.iter().map(|cell| cell.name() + "\n").collect());
     }
 
     let directory = root().join("target/xtask/matrix");
@@ -178,7 +186,7 @@ impl Run {
         let mut batches = Vec::new();
         for newer in [false, true] {
             let cells: Vec<&Cell> = cells.iter().filter(|cell| newer_judges(cell) == newer).collect();
-            let count = cells.len().div_ceil(BATCH_CELLS);
+            let count = cells.len().div_ceil(if self.system.is_some() { EMULATED_BATCH_CELLS } else { BATCH_CELLS });
             // Neighbours in the list are similar, so they are dealt out to different batches, which then take about the
             // same time.
             let deal = |batch: usize| cells.iter().copied().skip(batch).step_by(count).collect::<Vec<_>>();

@@ -1,5 +1,5 @@
-//! Whole systems in emulation: Debian's newest kernel and mdadm, also with pages of 16 KiB on a processor
-//! that has them. A guest of such a kernel runs the same scripts as one in User Mode Linux (tests/kernel/).
+//! Whole systems in emulation: Debian's newest kernel and mdadm, also with pages of 16 and of 64 KiB on processors that
+//! have them. A guest of such a kernel runs the same scripts as one in User Mode Linux (tests/kernel/).
 //!
 //! A system is a tree of Debian's unstable distribution below `target/`, which no package manager uses again. The guest
 //! mounts it read-only as its root, and the workspace at the place that it has on the host. Remove `target/emulated` to
@@ -11,7 +11,7 @@ pub(crate) mod table;
 mod tree;
 
 pub(crate) use boot::emulator;
-pub(crate) use oracle::{goes_to_an_older_kernel, newest, pages, record_a_block};
+pub(crate) use oracle::{goes_to_an_older_kernel, newest, newest_geometry, pages, pages_64k, record_a_block};
 
 /// Programs that fetch a system and run it.
 pub(crate) const NEEDS: &[&str] =
@@ -20,6 +20,8 @@ pub(crate) const NEEDS: &[&str] =
 /// As [`NEEDS`], for other processors.
 pub(crate) const PAGES_NEEDS: &[&str] =
     &["mmdebstrap", "depmod", "modprobe", "busybox", "xz", "qemu-system-aarch64", "aarch64-linux-gnu-gcc"];
+pub(crate) const PAGES_64K_NEED: &[&str] =
+    &["mmdebstrap", "depmod", "modprobe", "busybox", "xz", "qemu-system-ppc64", "powerpc64le-linux-gnu-gcc"];
 
 /// A system that is fetched and emulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -29,6 +31,9 @@ pub(crate) enum System {
     /// aarch64 with pages of 16 KiB.
     #[value(name = "pages-16k")]
     Pages16K,
+    /// powerpc64le with pages of 64 KiB.
+    #[value(name = "pages-64k")]
+    Pages64K,
 }
 
 /// What is known of a system beforehand.
@@ -69,6 +74,15 @@ impl System {
                 // Pointer authentication by qemu's own hash: the processor's takes most of the time in emulation.
                 emulator: &["qemu-system-aarch64", "-machine", "virt", "-cpu", "max,pauth-impdef=on"],
                 console: "ttyAMA0",
+            },
+            Self::Pages64K => Facts {
+                name: "pages-64k",
+                key: "5-pages-64k",
+                processor: "powerpc64le, pages of 64 KiB",
+                architecture: "ppc64el",
+                kernel: "linux-image-powerpc64le-64k",
+                emulator: &["qemu-system-ppc64", "-machine", "pseries", "-cpu", "POWER9"],
+                console: "hvc0",
             },
         }
     }

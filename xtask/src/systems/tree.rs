@@ -40,8 +40,8 @@ impl Tree {
     pub(super) fn of(system: System) -> Result<Self> {
         let place = Self::place(&system.facts());
         let release = fs::read_to_string(place.join("release"));
-        let release =
-            release.with_context(|| format!("{}: `cargo xtask long newest pages` fetches it", place.display()))?;
+        let release = release
+            .with_context(|| format!("{}: `cargo xtask long newest pages pages-64k` fetches it", place.display()))?;
         Ok(Self { path: place.join("root"), release })
     }
 

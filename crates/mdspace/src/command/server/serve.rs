@@ -175,7 +175,6 @@ impl<'a> ArrayServer<'a> {
         let array = target.array().clone();
         // Signals first: a thread started earlier would receive them.
         let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
-        let refused = |error: std::io::Error| Failure::refused(error.to_string());
         let gauges = Gauges::new();
         array.observe(Some(Rc::new(gauges.clone())));
         let saved = Rc::new(SavedScrub::of(&array, machine)?);
@@ -188,7 +187,7 @@ impl<'a> ArrayServer<'a> {
             Err(error) => {
                 // Otherwise a block device would remain.
                 exports.stop(&machine.clock).await;
-                return Err(refused(error));
+                return Err(Failure::not_opened(&error));
             }
         };
         let background = io::spawn({

@@ -35,6 +35,17 @@ impl Failure {
         Self { kind: Kind::Refused, message: message.into(), advice: None }
     }
 
+    /// The refusal of an export, or of the control interface, that cannot be opened.
+    pub(crate) fn not_opened(error: &std::io::Error) -> Self {
+        // What opens them would block for nothing else.
+        if error.kind() == std::io::ErrorKind::WouldBlock {
+            let limits = "`ulimit -u`, TasksMax= of a unit, the limit of a container";
+            return Self::refused(format!("no thread can be made: {error}"))
+                .advise(format!("raise the limit on threads ({limits}); commands without a server need none"));
+        }
+        Self::refused(error.to_string())
+    }
+
     /// The array or its data failed, or a change is incomplete.
     pub(crate) fn unwell(message: impl Into<String>) -> Self {
         Self { kind: Kind::Unwell, message: message.into(), advice: None }

@@ -80,7 +80,7 @@ impl Exports {
                 .advise(format!("build with `cargo build --features ublk`; or {OTHER_BLOCK_DEVICES}")));
         }
         #[cfg(any(feature = "fuse", feature = "vhost-user"))]
-        let refused = |error: std::io::Error| Failure::refused(error.to_string());
+        let refused = |error: std::io::Error| Failure::not_opened(&error);
         #[cfg_attr(
             not(any(feature = "fuse", feature = "ublk", feature = "vhost-user")),
             expect(unused_mut, reason = "NBD is the only export")
