@@ -123,11 +123,11 @@ impl Candidate {
             if is_missing(p.index()) || self.others(&stripe, p).any(is_missing) {
                 continue;
             }
-            let sum = |slot| self.summary(scan, slot, at).unwrap_or(0);
-            let others = self.others(&stripe, p).map(sum);
-            let (xor, any) = others.fold((0, false), |(xor, any), sum| (xor ^ sum, any || sum != 0));
+            let mut sums = self.others(&stripe, p).map(|slot| self.summary(scan, slot, at));
+            let sums = sums.try_fold((0, false), |(xor, any), sum| sum.map(|sum| (xor ^ sum, any || sum != 0)));
+            let (Some((xor, any)), Some(stored)) = (sums, self.summary(scan, p.index(), at)) else { continue };
             compared += u64::from(any);
-            wrong += u64::from(xor != sum(p.index()));
+            wrong += u64::from(xor != stored);
         }
         (wrong, compared)
     }
@@ -146,8 +146,9 @@ impl Candidate {
         let end = self.end(parity, blocks);
         let (checks, least) = if self.is_whole() { (Q_CHECKS, 3) } else { (Q_CHECKS_WITHOUT, 1) };
         let is_told = |at: &u64| {
-            let present = self.order.iter().flatten();
-            present.filter(|member| scan.summary(**member, *at).is_some_and(|summary| summary.end > 0)).count() >= least
+            let present = self.order.iter().flatten().map(|member| scan.summary(*member, *at));
+            let told = present.collect::<Option<Vec<_>>>();
+            told.is_some_and(|told| told.iter().filter(|summary| summary.end > 0).count() >= least)
         };
         let rows: Vec<u64> =
             scan.common().filter(|at| at.checked_sub(self.offset).is_some_and(|at| at < end)).filter(is_told).collect();
