@@ -12,6 +12,8 @@ mdspace=$(realpath "$1")
 cd "$2"
 modprobe loop max_loop=8
 for module in raid0 raid10 raid456; do modprobe $module; done
+echo 1000000 >/proc/sys/dev/raid/speed_limit_min
+md=/sys/block/md0/md
 
 fail() {
     echo "FAILED: $what: $*"
@@ -24,12 +26,10 @@ for number in {1..240}; do
     head -c $((number * 4700)) /bin/bash | tail -c $((number * 713)) >tree/$number
 done
 
-# create LEVEL ARGUMENT... -- MEMBER...: an array, clean and started.
+# create LEVEL ARGUMENT... MEMBER...: an array, clean and started.
 create() {
     mdadm --create /dev/md0 --quiet --run --level "$@" || fail "mdadm did not create it"
-    until [ "$(</sys/block/md0/md/sync_action)" = idle ] 2>/dev/null || [ ! -e /sys/block/md0/md/sync_action ]; do
-        mdadm --wait --quiet /dev/md0 || :
-    done
+    while [ -e $md/sync_action ] && [ "$(<$md/sync_action)" != idle ]; do mdadm --wait --quiet /dev/md0 || :; done
 }
 
 # scene WHAT COUNT LOST OLD NEW: arrays of COUNT members by these arguments of mdadm, the second over the first, with members
@@ -40,10 +40,10 @@ scene() {
     losetup -D
     rm -f disk*.img found.json truth.img read.img
     for ((number = 0; number < count; number++)); do
-        truncate -s 64M disk$number.img
+        truncate -s 52M disk$number.img
         loops+=("$(losetup --find --show disk$number.img)")
         backwards=("${loops[number]}" "${backwards[@]}")
-        members=("disk$(((number * 2 + 1) % count)).img" "${members[@]}")
+        members=("disk$(((number * 3 + 1) % count)).img" "${members[@]}")
     done
     # shellcheck disable=SC2086
     create $4 --raid-devices "$count" "${loops[@]}"

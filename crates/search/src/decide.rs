@@ -75,6 +75,8 @@ const MARGIN: u64 = 2;
 /// A candidate counts if no more blocks of files would be zeros than so many times those of the best, and this.
 const UNUSUAL_TIMES: u64 = 4;
 const UNUSUAL: u64 = 16;
+/// Blocks at which Q of RAID-6 has to agree to prove that no member is stale.
+const Q_PROVES: u64 = 16;
 /// Candidates that are listed.
 const LISTED_MAX: usize = 8;
 const BLOCK: u64 = 4096;
@@ -139,7 +141,10 @@ impl<S: Source> Search<'_, S> {
             let alike = candidates.iter().filter(|candidate| candidate.disagrees == disagrees);
             alike.map(|candidate| candidate.against).min().unwrap_or(u64::MAX)
         };
-        if least(true) <= least(false) && all.len() > 1 {
+        // Q depends on each member and its slot. If it agrees everywhere with all of them, none is stale.
+        let is_proved_by_q =
+            |candidate: &Candidate| candidate.is_whole() && !candidate.disagrees && candidate.q_agreements >= Q_PROVES;
+        if least(true) <= least(false) && all.len() > 1 && !candidates.iter().any(is_proved_by_q) {
             // Parity or copies disagree, or nothing fits: one member may be stale.
             let near = candidates.iter().map(|candidate| (candidate.shape.rows(), candidate.chunk)).collect();
             for stale in &all {
@@ -164,7 +169,9 @@ impl<S: Source> Search<'_, S> {
                 let (disagreements, compared) = candidate.disagreements(self.scan, blocks);
                 candidate.is_checked = true;
                 candidate.agreements = compared.saturating_sub(disagreements);
-                candidate.disagrees = disagreements > 0 || !candidate.q_agrees(self.disks, self.scan, blocks).await;
+                let q = candidate.q_agrees(self.disks, self.scan, blocks).await;
+                candidate.q_agreements = q.unwrap_or(0);
+                candidate.disagrees = disagreements > 0 || q.is_none();
                 is_done &= !candidate.disagrees;
             }
             if is_done {
@@ -228,7 +235,7 @@ impl<S: Source> Search<'_, S> {
         let sure = known.iter().filter(|clue| !clue.is_weak).count() as u64;
         for (columns, total) in near_best(&cost) {
             let order: Vec<_> = columns.iter().map(|column| frame.members.get(*column).copied()).collect();
-            let unusual = total % SURE;
+            let unusual = total % SURE + clues.unusual;
             let against = total / SURE + unexplained(shape, &geometry, &order, &known);
             let candidate = Candidate {
                 shape,
@@ -242,6 +249,7 @@ impl<S: Source> Search<'_, S> {
                 is_checked: false,
                 agreements: 0,
                 disagrees: false,
+                q_agreements: 0,
             };
             if candidate.against > 2 * MARGIN + candidate.fits / 10 {
                 continue;
@@ -256,7 +264,7 @@ impl<S: Source> Search<'_, S> {
         let rows = Rows::Striped(1);
         for offset in self.offsets(rows, 1) {
             let frame = Frame { disks: self.disks, scan: self.scan, rows, chunk: 1, offset, members };
-            let Clues { clues, nowhere } = frame.clues(self.system).await;
+            let Clues { clues, nowhere, unusual } = frame.clues(self.system).await;
             for member in members {
                 let room = self.scan.lengths[*member].saturating_sub(offset);
                 let shape = Shape { level: Level::Raid1, layout: 0, slots: 1, stride: 0 };
@@ -277,10 +285,11 @@ impl<S: Source> Search<'_, S> {
                     order: vec![Some(*member)],
                     fits: total - against,
                     against,
-                    unusual: weak.iter().filter(|clue| lacks(clue)).count() as u64,
+                    unusual: unusual + weak.iter().filter(|clue| lacks(clue)).count() as u64,
                     is_checked: false,
                     agreements: 0,
                     disagrees: false,
+                    q_agreements: 0,
                 };
                 let equal = |other: &&mut Candidate| {
                     other.offset == offset && other.reads_as(&one, self.scan, self.system.blocks())
@@ -301,14 +310,13 @@ impl<S: Source> Search<'_, S> {
 
     /// The verdict on candidates in which nothing disagrees, and the best of those that do not count.
     fn decide(&self, candidates: Vec<Candidate>) -> (Verdict, Option<Answer>) {
-        let Some((best, usual)) = candidates.iter().map(|candidate| (candidate.against, candidate.unusual)).min()
-        else {
+        let Some(best) = candidates.iter().map(|candidate| candidate.against).min() else {
             let reason = format!("{} was seen, and no shape of these members fits it", self.system.name());
             return (Verdict::Nothing(reason), None);
         };
-        let counts = |candidate: &Candidate| {
-            candidate.against <= best + MARGIN && candidate.unusual <= UNUSUAL + UNUSUAL_TIMES * usual
-        };
+        let fit = |candidate: &&Candidate| candidate.against <= best + MARGIN;
+        let usual = candidates.iter().filter(fit).map(|candidate| candidate.unusual).min().unwrap_or(0);
+        let counts = |candidate: &Candidate| fit(&candidate) && candidate.unusual <= UNUSUAL + UNUSUAL_TIMES * usual;
         let others = candidates.iter().filter(|candidate| !counts(candidate));
         let second = others.min_by_key(|candidate| candidate.against).map(|candidate| self.answer(candidate));
         let mut counting: Vec<Candidate> = candidates.into_iter().filter(counts).collect();
@@ -369,13 +377,13 @@ impl<S: Source> Search<'_, S> {
     }
 }
 
-/// The order among candidates that read the same: fewer clues against, fewer missing members, redundancy that agrees, the
-/// usual level, layout and chunk.
-fn preference(candidate: &Candidate) -> (u64, usize, bool, usize, u32, u64) {
+/// The order among candidates that count: fewer missing members, redundancy that agrees, the usual level and layout,
+/// fewer clues against, the usual chunk.
+fn preference(candidate: &Candidate) -> (usize, bool, usize, u32, u64, u64) {
     let missing = candidate.order.iter().filter(|member| member.is_none()).count();
     let level = [Level::Raid5, Level::Raid6, Level::Raid1, Level::Raid10, Level::Raid4, Level::Raid0];
     let level = level.iter().position(|level| *level == candidate.shape.level).unwrap_or(level.len());
     let usual = u32::from(!matches!(candidate.shape.layout, 2 | 0x102 | 0));
     let chunk = candidate.chunk.abs_diff(128); // mdadm's default
-    (candidate.against, missing, candidate.agreements == 0, level, usual, chunk)
+    (missing, candidate.agreements == 0, level, usual, candidate.against, chunk)
 }

@@ -117,6 +117,15 @@ pub(crate) struct Clues {
     pub(crate) clues: Vec<Clue>,
     /// Blocks that are nowhere.
     pub(crate) nowhere: u64,
+    /// Blocks of files that would be zeros, or end in them, whichever member holds them.
+    pub(crate) unusual: u64,
+}
+
+impl Clues {
+    /// Not this frame.
+    fn none() -> Self {
+        Self { clues: Vec::new(), nowhere: u64::MAX, unusual: 0 }
+    }
 }
 
 impl<S: Source> Frame<'_, S> {
@@ -134,7 +143,7 @@ impl<S: Source> Frame<'_, S> {
         // The latest superblock is at its place, or this is a view of the file system as it was before.
         let own = Expected::new(system.super_block(), Want::Sum(system.sum));
         if !matches!(self.clue(own, &mut 0).await, Look::Clue(_)) {
-            return Clues { clues: Vec::new(), nowhere: u64::MAX };
+            return Clues::none();
         }
         let mut reader = Reader::new(self);
         let walk = match &system.kind {
@@ -143,13 +152,13 @@ impl<S: Source> Frame<'_, S> {
             Kind::Ext4(found) => found.walk(&mut reader).await,
         };
         if walk.is_wrong {
-            return Clues { clues: Vec::new(), nowhere: u64::MAX };
+            return Clues::none();
         }
         let (mut expected, mut nowhere) = (walk.expected, walk.lost.len() as u64);
         expected.push(own);
         expected.sort_by_key(|expected| expected.block);
         let (weak, sure): (Vec<_>, Vec<_>) = expected.into_iter().partition(|expected| expected.want == Want::Data);
-        let mut clues = Vec::new();
+        let (mut clues, mut unusual) = (Vec::new(), 0);
         let mut reads = READS_MAX;
         for expected in [sure, weak] {
             let step = expected.len().div_ceil(CLUES_MAX).max(1);
@@ -158,11 +167,12 @@ impl<S: Source> Frame<'_, S> {
                     Look::Clue(clue) => clues.push(clue),
                     Look::Nowhere if known.of_xor => {}
                     Look::Nowhere => nowhere += 1,
+                    Look::Zeros => unusual += 1,
                     Look::Unknown => {}
                 }
             }
         }
-        Clues { clues, nowhere }
+        Clues { clues, nowhere, unusual }
     }
 
     /// Looks for a block. With copies in several rows, one of them has to be there; else a missing member may hold it.
@@ -171,15 +181,20 @@ impl<S: Source> Frame<'_, S> {
             return self.clue_of_row(known, reads).await;
         }
         let mut holders = [u64::MAX; COPIES];
+        let mut shortest = u16::MAX;
         for (holders, at) in holders.iter_mut().zip(self.positions(known.block)) {
             let there = self.members.iter().filter(|member| at < self.scan.lengths[**member]);
-            let holds = |member: &&usize| self.scan.summary(**member, at).is_none_or(|own| own.is(known.want));
-            *holders = there.filter(holds).fold(0, |mask, member| mask | 1 << member);
+            let summaries = there.map(|member| (*member, self.scan.summary(*member, at)));
+            *holders = summaries.fold(0, |mask, (member, summary)| {
+                shortest = shortest.min(summary.map_or(0, |summary| summary.end));
+                if summary.is_none_or(|summary| summary.is(known.want)) { mask | 1 << member } else { mask }
+            });
         }
         let is_nowhere = holders.iter().all(|holders| matches!(*holders, 0 | u64::MAX));
         match (is_nowhere, known.want) {
             (true, Want::Sum(_)) => Look::Nowhere,
-            (true, Want::Data | Want::End(_)) => Look::Unknown,
+            (true, Want::End(end)) if end < shortest => Look::Nowhere,
+            (true, Want::Data | Want::End(_)) => Look::Zeros,
             (false, want) => {
                 let [members, copies @ ..] = holders;
                 let is_weak = want == Want::Data;
@@ -232,7 +247,7 @@ impl<S: Source> Frame<'_, S> {
                 let members = holding(&|summary| summary.end > 0);
                 let xor = summaries.iter().fold(0, |all, (_, summary)| all ^ summary.sum);
                 match members {
-                    0 => Look::Unknown,
+                    0 => Look::Zeros,
                     _ => Look::Clue(Clue {
                         block,
                         members,
@@ -257,8 +272,11 @@ impl<S: Source> Frame<'_, S> {
                         copies: [members; COPIES - 1],
                     });
                 }
-                if summaries.iter().any(|(_, summary)| summary.end < end) || *reads == 0 {
+                if summaries.iter().any(|(_, summary)| summary.end < end) {
                     // The file may end with zeros.
+                    return Look::Zeros;
+                }
+                if *reads == 0 {
                     return Look::Unknown;
                 }
                 *reads -= 1;
@@ -295,6 +313,8 @@ impl<S: Source> Frame<'_, S> {
 enum Look {
     Clue(Clue),
     Nowhere,
+    /// It would be zeros, or end in zeros.
+    Zeros,
     Unknown,
 }
 
