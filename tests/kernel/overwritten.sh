@@ -73,6 +73,6 @@ scene "another level and data offset" 5 no "6 $old --layout ra --chunk 32" "0 --
 scene "far copies" 5 no "10 $old --layout f2 --chunk 64" "5 --metadata 1.2 --assume-clean --chunk 64"
 scene "behind the data, then before it" 4 yes "5 --metadata 1.0 --assume-clean --layout la --chunk 16" \
     "5 --metadata 1.2 --assume-clean --bitmap internal"
-scene "0.90, then 1.2" 4 yes "6 --metadata 0.90 --assume-clean --chunk 64" "5 --metadata 1.2 --assume-clean"
+scene "0.90, then 1.2" 5 yes "6 --metadata 0.90 --assume-clean --chunk 64" "5 --metadata 1.2 --assume-clean"
 losetup -D
 rm -rf tree disk*.img found.json truth.img read.img before
