@@ -108,7 +108,7 @@ own_cuts() {
     local count=$1 write missing
     rm -f was is before? after?
     blank "$count"
-    "$mdspace" create --quiet --level 5 --chunk 16K --consistency-policy ppl --assume-clean "${members[@]}" >/dev/null
+    "$mdspace" create --level 5 --chunk 16K --consistency-policy ppl --assume-clean "${members[@]}" >/dev/null
     data_at=$(superblock_number "${members[0]}" 'Data Offset')
     serve "${members[@]}"
     hand send pool 0 $((8 << 20)) || fail "$told"

@@ -5,9 +5,10 @@
 
 Each case follows from its seed: a level, layout, chunk, number of members and data offset; ext4, XFS or Btrfs made by its
 own mkfs with files in it; often a member is missing or stale. The engine writes the array, the superblocks are zeroed,
-and the members are given in another order. The judge is not the search: a shape is right if the bytes that it reads are
-those of the file system that was written. "Undecided" is right if a shape that is listed is, and counts as proved if the
-file system's own check calls at least two listed shapes clean.
+or in some cases those of another array are written over it, and the members are given in another order. The judge is not
+the search: a shape is right if the bytes that it reads are those of the file system that was written, or of what is left
+of it. "Undecided" counts as proved if the file system's own check calls two shapes clean that read different bytes:
+shapes that are listed, or the true one.
 """
 
 import argparse
@@ -99,13 +100,14 @@ class Case:
         self.harm = chance.choice(["", "", "missing", "missing", "stale"]) if self.level != "0" else ""
         if self.harm == "stale" and self.system != "ext4":
             self.harm = "missing"
+        self.created = self.level != "1" and random.Random(f"created {seed}").random() < 0.15
         self.files = files
 
     def __str__(self):
         chunk = f" chunk {self.chunk >> 10}K" if self.chunk else ""
         return (
             f"{self.seed}: RAID-{self.level} {self.layout} x{self.members}{chunk} offset {self.offset >> 10}K "
-            f"{self.system} {self.fill * 100:.0f} % {self.harm}"
+            f"{self.system} {self.fill * 100:.0f} % {self.harm}{' created anew' if self.created else ''}"
         )
 
     def make(self, place, mdspace):
@@ -119,6 +121,7 @@ class Case:
         if self.metadata != "1.0":
             options += ["--data-offset", self.offset]
         status = json.loads(run(mdspace, "create", "--json", *options, *names).stdout)
+        self.size = status["component_bytes"]
         image = place / "image"
         self.mkfs(image, status["array_bytes"] // 65536 * 65536, place)
         with open(image, "rb") as file:
@@ -139,11 +142,29 @@ class Case:
                 file.seek(at)
                 file.write(bytes(4096))
         self.chance.shuffle(given)
+        if self.created:
+            other = ["--level", "5", "--chunk", "256K", "--metadata", "1.2", "--assume-clean"]
+            run(mdspace, "create", *other, *given, *["missing"] * (len(given) < 3), "--force")
+        self.order = ["missing"] * self.members
         renamed = []
         for number, name in enumerate(given):
             renamed.append(place / f"disk{number}")
+            self.order[names.index(name)] = renamed[-1].name
             name.rename(renamed[-1])
+        if self.harm == "stale":
+            self.order[victim] = "missing"
         return image, renamed
+
+    def geometry(self):
+        """The true one, in the text that commands take."""
+        fields = [f"level={self.level}"]
+        if self.layout:
+            fields.append(f"layout={self.layout}")
+        if self.chunk:
+            fields.append(f"chunk={self.chunk}")
+        if self.level == "10" and self.layout[0] in "fo":
+            fields.append(f"size={self.size}")
+        return ",".join([*fields, f"offset={self.offset}", "order=" + ",".join(self.order)])
 
     def mkfs(self, image, size, place):
         with open(image, "wb") as file:
@@ -172,6 +193,14 @@ class Case:
             run("mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-d", tree, image)
         else:
             run("mkfs.btrfs", "-q", "-f", "--rootdir", tree, image)
+            # It makes the file longer if it wants more room, which an array has not.
+            for directory in sorted(tree.iterdir()):
+                if image.stat().st_size <= size:
+                    break
+                shutil.rmtree(directory)
+                with open(image, "wb") as file:
+                    file.truncate(size)
+                run("mkfs.btrfs", "-q", "-f", "--rootdir", tree, image)
         shutil.rmtree(tree)
 
     def change(self, image):
@@ -214,6 +243,10 @@ def processor_seconds():
     return used.ru_utime + used.ru_stime
 
 
+# Shapes that the command lists, at most.
+LISTED_MAX = 8
+
+
 def judge(case, mdspace, place):
     image, disks = case.make(place, mdspace)
     before = [of_file(disk) for disk in disks]
@@ -227,17 +260,21 @@ def judge(case, mdspace, place):
         return "a member changed", seconds, ""
     shapes = [shape["geometry"] for shape in found["shapes"]]
     length = image.stat().st_size
-    truth = of_file(image)
+    truth = digest_of(mdspace, case.geometry(), length, place)
+    if not case.created and truth != of_file(image):
+        raise RuntimeError(f"the true shape does not read what was written: {case.geometry()}")
     right = [shape for shape in shapes if digest_of(mdspace, shape, length, place) == truth]
     words = "; ".join(f"{shape['geometry']} {shape['fits']}/{shape['against']}" for shape in found["shapes"])
     if found["verdict"] == "found":
         return ("right" if right else "wrong"), seconds, words
     if found["verdict"] == "undecided":
-        if not right:
-            # What is listed are examples: more than that are alike.
+        if not right and len(shapes) < LISTED_MAX:
             return "undecided", seconds, "the truth is not listed: " + words
-        clean = sum(is_clean(mdspace, shape, length, case.system, place) for shape in shapes[:4])
-        return ("undecidable" if clean >= 2 else "undecided"), seconds, words
+        # What is listed are examples: more than that are alike. The true shape is clean, or it tells nothing.
+        different = [shape for shape in shapes if shape not in right][:6]
+        is_whole = is_clean(mdspace, case.geometry(), length, case.system, place)
+        proved = is_whole and any(is_clean(mdspace, shape, length, case.system, place) for shape in different)
+        return ("undecidable" if proved else "undecided"), seconds, words
     return "nothing", seconds, found["reason"]
 
 

@@ -481,7 +481,10 @@ fn end_to_end(log: &mut Log) -> Result<Verdict> {
 }
 
 fn rescue(log: &mut Log) -> Result<Verdict> {
+    build_released(log)?;
     let place = Scratch::create("rescue")?;
+    let mdspace = root().join(RELEASED);
+    run_guest(log, &Guest::default(), "overwritten.sh", &[mdspace.as_os_str(), place.path.as_os_str()])?;
     run_guest(log, &Guest::default(), "nas.sh", &[place.path.as_os_str()])?;
     let mut page = cargo(&["test", "--locked"]);
     page.args(TESTED).args(["--test", "docs", "--", "--exact", "files_are_rescued_from_what_a_nas_left"]);

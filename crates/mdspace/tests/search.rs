@@ -58,6 +58,8 @@ fn a_shape_is_found_with_all_members_and_with_one_missing() {
         ("--level 6 --chunk 8K --layout la --data-offset 136K", vec!["b", "d", "c", "a"]),
         ("--level 10 --chunk 32K --data-offset 1M", vec!["c", "a", "b"]),
         ("--level 10 --layout o2 --chunk 32K --data-offset 1M", vec!["c", "d", "a", "b"]),
+        ("--level 10 --layout f2 --chunk 32K --data-offset 1M", vec!["c", "d", "a", "b"]),
+        ("--level 10 --layout f2 --chunk 4K --data-offset 1M", vec!["c", "b", "d"]),
         ("--level 0 --chunk 32K --data-offset 1M", vec!["c", "a", "d", "b"]),
         ("--level 1 --data-offset 1M", vec!["d", "b", "c"]),
     ] {
@@ -117,6 +119,25 @@ fn a_member_that_is_stale_in_a_file_alone_never_gives_wrong_bytes_as_the_answer(
         }
         assert!(level == "6" || status == 1, "nothing proves which member is stale: {report}");
     }
+}
+
+#[test]
+fn superblocks_of_a_later_array_are_neither_data_nor_evidence() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 4K --metadata 1.0 --size 32M a b c d").ok();
+    let image = ext4(&here, 24 << 20);
+    here.run_with("write a b c d", &image).ok();
+    here.run("create --level 5 --chunk 64K --assume-clean --force d b a c").ok();
+    let (report, status) = searched(&here, &["c", "d", "b", "a"]);
+    assert_eq!((&report["verdict"], status), (&"found".into(), 0), "{report}");
+    let shape = &report["shapes"][0];
+    let lost = shape["overwritten"].as_array().expect("a list");
+    let bytes: u64 = lost.iter().map(|lost| lost["bytes"].as_u64().expect("a number")).sum();
+    let read = read_by(&here, shape);
+    let differ = read.chunks(4096).zip(image.chunks(4096)).filter(|(read, written)| read != written).count() as u64;
+    assert!(lost.iter().all(|lost| lost["at"] != 0) && bytes >= 4 * 4096, "a superblock on each: {report}");
+    assert!(0 < differ && differ * 4096 <= bytes, "{differ} blocks differ: {report}");
+    assert!(here.run("detect --search a b c d").ok().text().contains("where md has written a superblock since"));
 }
 
 #[test]

@@ -87,11 +87,8 @@ mod tests {
 
     #[test]
     fn the_best_assignment_and_the_second_are_those_of_a_search_over_all() {
-        let mut state = 1_u64;
-        let mut random = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % 9
-        };
+        let mut numbers = crate::memory::numbers(1);
+        let mut random = || numbers() % 9;
         for n in 1..=5 {
             for _ in 0..100 {
                 let cost: Vec<Vec<u64>> = (0..n).map(|_| (0..n).map(|_| random()).collect()).collect();

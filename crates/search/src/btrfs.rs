@@ -1,12 +1,12 @@
-//! Btrfs: its tree blocks hold their own address, and its checksum tree has a CRC of every block of files.
+//! Btrfs: a walk through its trees, whose checksum tree has a CRC of every block of files.
 //!
-//! Addresses are logical: the chunk tree says where they are on the device. Facts: the kernel's
-//! `include/uapi/linux/btrfs_tree.h` and `fs/btrfs/volumes.c`.
+//! Each pointer to a tree block has the address and the age that the block itself holds, and the block has a CRC. So, as
+//! in ext4, a function finds each among the members by that. Addresses are logical: the chunk tree says where they are on
+//! the device. Facts: the kernel's `include/uapi/linux/btrfs_tree.h` and `fs/btrfs/volumes.c`.
 
 use crate::crc::{BLOCK, from_standard};
 use crate::seen::number::{id, le16, le32, le64};
-use crate::seen::{Expected, Place, Want};
-use std::collections::HashMap;
+use crate::seen::{Expected, Finder, LOST_MAX, Node, Place, Walk, Want};
 
 /// What a superblock says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,18 @@ pub(crate) struct Super {
     pub(crate) blocks: u64,
     /// The age.
     pub(crate) generation: u64,
+    /// Blocks of a tree block.
+    node_blocks: u64,
     chunks: Vec<Chunk>,
+    chunk_tree: Pointer,
+    root_tree: Pointer,
+}
+
+/// A pointer to a tree block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pointer {
+    address: u64,
+    generation: u64,
 }
 
 /// A range of logical addresses, and where it is.
@@ -28,23 +39,11 @@ struct Chunk {
     copies: Vec<u64>,
 }
 
-/// The first 4 KiB of a tree block.
-struct Head {
-    id: [u8; 16],
-    address: u64,
-    generation: u64,
-    sum: u32,
-}
-
-/// What a leaf says.
-struct Leaf {
-    id: [u8; 16],
-    address: u64,
-    generation: u64,
-    sums: Vec<(u64, u32)>,
-    chunks: Vec<Chunk>,
-    /// The sums of its blocks.
-    blocks: Vec<u32>,
+/// An item of a leaf.
+struct Item {
+    object: u64,
+    offset: u64,
+    data: Vec<u8>,
 }
 
 /// All that was recognized.
@@ -52,8 +51,6 @@ struct Leaf {
 pub(crate) struct Seen {
     /// Superblocks at their first place, with their block's sum.
     pub(crate) supers: Vec<(Place, Super, u32)>,
-    heads: Vec<Head>,
-    leaves: Vec<Leaf>,
 }
 
 /// Where the first superblock is, in bytes and in blocks.
@@ -63,80 +60,31 @@ pub(crate) const SUPER_BLOCK: u64 = SUPER_AT / BLOCK as u64;
 
 const HEADER_BYTES: usize = 101;
 const ITEM_BYTES: usize = 25;
-const CHUNK_TREE: u64 = 3;
+const POINTER_BYTES: usize = 33;
 const CHECKSUM_TREE: u64 = 7;
+const ROOT_ITEM: u8 = 132;
 const CHUNK_ITEM: u8 = 228;
 const CHECKSUM_ITEM: u8 = 128;
-/// Leaves have one of these sizes.
-const NODE_BYTES: [usize; 5] = [16 << 10, 4 << 10, 8 << 10, 32 << 10, 64 << 10];
+/// A kind that no item has.
+const NO_ITEM: u8 = 0;
+/// Tree blocks that are looked at in each of the trees, at most.
+const NODES_MAX: usize = 300;
+const NODE_BYTES: [u32; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 
 impl Seen {
-    /// Looks at a block, with what follows on the member.
-    pub(crate) fn look(&mut self, place: Place, sum: u32, block: &[u8], rest: &[u8]) {
-        if &block[64..72] == b"_BHRfS_M" {
-            if let Some(found) = Super::of(block).filter(|_| le64(block, 48) == SUPER_AT) {
-                self.supers.push((place, found, sum));
-            }
-            return;
-        }
-        // A tree block: its flags say that it was written, and have the only back-reference revision that there is.
-        let (flags, level) = (le64(block, 56), block[100]);
-        if flags & !0b11 != 1 << 56 || level > 8 || !le64(block, 48).is_multiple_of(BLOCK as u64) {
-            return;
-        }
-        let (address, generation, own) = (le64(block, 48), le64(block, 80), id(block, 32));
-        self.heads.push(Head { id: own, address, generation, sum });
-        let owner = le64(block, 88);
-        if level == 0 && matches!(owner, CHUNK_TREE | CHECKSUM_TREE) {
-            let node = NODE_BYTES.into_iter().filter_map(|bytes| rest.get(..bytes)).find(|node| has_sum(node));
-            self.leaves.extend(node.map(|node| Leaf::of(node, own, address, generation)));
+    /// Looks at a block.
+    pub(crate) fn look(&mut self, place: Place, sum: u32, block: &[u8]) {
+        if &block[64..72] == b"_BHRfS_M" && le64(block, 48) == SUPER_AT {
+            self.supers.extend(Super::of(block).map(|found| (place, found, sum)));
         }
     }
-
-    /// What is known of the file system of `found`: of several versions of a block the latest.
-    pub(crate) fn expected(&self, found: &Super) -> Vec<Expected> {
-        let mut newest: HashMap<u64, (u64, u32)> = HashMap::new();
-        for head in self.heads.iter().filter(|head| head.id == found.id) {
-            let entry = newest.entry(head.address).or_insert((head.generation, head.sum));
-            if entry.0 < head.generation {
-                *entry = (head.generation, head.sum);
-            }
-        }
-        let is_newest =
-            |leaf: &&Leaf| leaf.id == found.id && newest.get(&leaf.address).is_some_and(|own| own.0 == leaf.generation);
-        let leaves: Vec<&Leaf> = self.leaves.iter().filter(is_newest).collect();
-        let chunks: Vec<&Chunk> = found.chunks.iter().chain(leaves.iter().flat_map(|leaf| &leaf.chunks)).collect();
-        let sums = newest.iter().map(|(address, (_, sum))| (*address, *sum));
-        let of_leaves = leaves.iter().flat_map(|leaf| {
-            let blocks = leaf.blocks.iter().enumerate().skip(1);
-            blocks.map(|(index, sum)| (leaf.address + (index * BLOCK) as u64, *sum))
-        });
-        let of_files = leaves.iter().flat_map(|leaf| leaf.sums.iter().copied());
-        let all: HashMap<(u64, u32), ()> = sums
-            .chain(of_leaves)
-            .chain(of_files)
-            .flat_map(|(address, sum)| places(&chunks, address).into_iter().map(move |block| ((block, sum), ())))
-            .collect();
-        let expected = all.into_keys().map(|(block, sum)| Expected { block, want: Want::Sum(sum) });
-        expected.filter(|expected| expected.block < found.blocks).collect()
-    }
-}
-
-/// The blocks of the device at which a logical address is.
-fn places(chunks: &[&Chunk], address: u64) -> Vec<u64> {
-    let chunk = chunks.iter().find(|chunk| address >= chunk.at && address - chunk.at < chunk.bytes);
-    let copies = chunk.map_or(&[][..], |chunk| &chunk.copies).iter();
-    let at = |copy: &u64| copy.checked_add(address - chunk?.at).map(|at| at / BLOCK as u64);
-    copies.filter_map(at).collect()
-}
-
-fn has_sum(node: &[u8]) -> bool {
-    parity::crc32c(&node[32..]) == le32(node, 0)
 }
 
 impl Super {
     fn of(block: &[u8]) -> Option<Self> {
-        if !has_sum(block) || le16(block, 196) != 0 || le64(block, 136) != 1 {
+        let has_sum = parity::crc32c(&block[32..]) == le32(block, 0);
+        let node_bytes = le32(block, 148);
+        if !has_sum || le16(block, 196) != 0 || le64(block, 136) != 1 || !NODE_BYTES.contains(&node_bytes) {
             return None;
         }
         let array = block.get(811..811 + le32(block, 160).min(2048) as usize)?;
@@ -147,7 +95,116 @@ impl Super {
             chunks.push(chunk);
             rest = rest.get(17 + bytes..)?;
         }
-        Some(Self { id: id(block, 32), blocks: le64(block, 112) / BLOCK as u64, generation: le64(block, 72), chunks })
+        let generation = le64(block, 72);
+        Some(Self {
+            id: id(block, 32),
+            blocks: le64(block, 112) / BLOCK as u64,
+            generation,
+            node_blocks: u64::from(node_bytes) / BLOCK as u64,
+            chunks,
+            chunk_tree: Pointer { address: le64(block, 88), generation: le64(block, 164) },
+            root_tree: Pointer { address: le64(block, 80), generation },
+        })
+    }
+
+    /// Walks the file system: the chunk tree, then all others, with the checksum tree before the rest.
+    pub(crate) async fn walk(&self, finder: &mut impl Finder) -> Walk {
+        let mut walk = Walk::default();
+        let mut chunks = self.chunks.clone();
+        let items = self.tree(self.chunk_tree, CHUNK_ITEM, &chunks, finder, &mut walk).await;
+        let found = items.iter().filter_map(|item| Some(Chunk::of(item.offset, &item.data)?.0));
+        chunks.extend(found.filter(|chunk| !self.chunks.contains(chunk)));
+        let mut roots = self.tree(self.root_tree, ROOT_ITEM, &chunks, finder, &mut walk).await;
+        walk.is_wrong = roots.is_empty();
+        roots.sort_by_key(|root| (root.object != CHECKSUM_TREE, root.object));
+        for root in roots {
+            let pointer = Pointer { address: le64(&root.data, 176), generation: le64(&root.data, 160) };
+            let kind = if root.object == CHECKSUM_TREE { CHECKSUM_ITEM } else { NO_ITEM };
+            let items = self.tree(pointer, kind, &chunks, finder, &mut walk).await;
+            walk.expected.extend(items.iter().flat_map(|item| self.files(item, &chunks)));
+        }
+        walk.expected.sort_by_key(|expected| expected.block);
+        walk.expected.dedup();
+        walk
+    }
+
+    /// What an item of checksums says of files.
+    fn files<'a>(&'a self, item: &'a Item, chunks: &'a [Chunk]) -> impl Iterator<Item = Expected> + 'a {
+        let sums = item.data.chunks_exact(4).enumerate();
+        sums.flat_map(move |(index, sum)| {
+            let want = Want::Sum(from_standard(le32(sum, 0)));
+            self.places(chunks, item.offset.wrapping_add((index * BLOCK) as u64))
+                .map(move |block| Expected::new(block, want))
+        })
+    }
+
+    /// The items of one kind in a tree, of which a part is looked at if it is large.
+    async fn tree(
+        &self,
+        root: Pointer,
+        kind: u8,
+        chunks: &[Chunk],
+        finder: &mut impl Finder,
+        walk: &mut Walk,
+    ) -> Vec<Item> {
+        let (mut due, mut items, mut left) = (vec![root], Vec::new(), NODES_MAX);
+        while let Some(pointer) = due.pop() {
+            if left == 0 || walk.lost.len() > LOST_MAX {
+                break;
+            }
+            left -= 1;
+            let Some(node) = self.node(pointer, chunks, finder, walk).await else { continue };
+            if node[100] == 0 {
+                items.extend(items_of(&node, kind));
+            } else {
+                let children: Vec<Pointer> = pointers_of(&node).collect();
+                let step = (due.len() + children.len()).div_ceil(left.max(1)).max(1);
+                due.extend(children.into_iter().rev().step_by(step));
+            }
+        }
+        items
+    }
+
+    /// Finds a tree block, and notes its parts at the places of its copies.
+    async fn node(
+        &self,
+        Pointer { address, generation }: Pointer,
+        chunks: &[Chunk],
+        finder: &mut impl Finder,
+        walk: &mut Walk,
+    ) -> Option<Vec<u8>> {
+        let is_it = |block: &[u8]| {
+            le64(block, 48) == address && le64(block, 80) == generation && id(block, 32) == self.id && block[100] < 8
+        };
+        let head = |block: &[u8]| {
+            is_it(block).then(|| Node { stored: le32(block, 0), register: !parity::crc32c(&block[32..]) })
+        };
+        let places: Vec<u64> = self.places(chunks, address).collect();
+        let mut found = None;
+        for place in &places {
+            found = finder.find_node(*place, self.node_blocks, &head).await;
+            if found.is_some() {
+                break;
+            }
+        }
+        let Some(node) = found else {
+            let known = places.iter().find(|place| (0..self.node_blocks).all(|part| finder.knows(**place + part)));
+            known.into_iter().for_each(|place| walk.lose(*place, finder));
+            return None;
+        };
+        for place in places {
+            (place..).zip(node.chunks_exact(BLOCK)).for_each(|(block, part)| walk.note(block, part));
+        }
+        Some(node)
+    }
+
+    /// The blocks of the device at which a logical address is.
+    fn places<'a>(&'a self, chunks: &'a [Chunk], address: u64) -> impl Iterator<Item = u64> + 'a {
+        let chunk = chunks.iter().find(|chunk| address >= chunk.at && address - chunk.at < chunk.bytes);
+        let copies = chunk.into_iter().flat_map(move |chunk| {
+            chunk.copies.iter().filter_map(move |copy| Some(copy.checked_add(address - chunk.at)? / BLOCK as u64))
+        });
+        copies.filter(|block| block.checked_add(self.node_blocks).is_some_and(|end| end <= self.blocks))
     }
 }
 
@@ -162,26 +219,19 @@ impl Chunk {
     }
 }
 
-impl Leaf {
-    fn of(node: &[u8], id: [u8; 16], address: u64, generation: u64) -> Self {
-        let blocks = node.chunks_exact(BLOCK).map(crate::crc::sum).collect();
-        let mut leaf = Self { id, address, generation, sums: Vec::new(), chunks: Vec::new(), blocks };
-        let count = le32(node, 96) as usize;
-        for item in node[HEADER_BYTES..].chunks_exact(ITEM_BYTES).take(count) {
-            let (kind, offset) = (item[8], le64(item, 9));
-            let (at, bytes) = (HEADER_BYTES + le32(item, 17) as usize, le32(item, 21) as usize);
-            let Some(data) = at.checked_add(bytes).and_then(|end| node.get(at..end)) else { continue };
-            match kind {
-                CHUNK_ITEM => leaf.chunks.extend(Chunk::of(offset, data).map(|(chunk, _)| chunk)),
-                CHECKSUM_ITEM => {
-                    let sums = data.chunks_exact(4).enumerate();
-                    leaf.sums.extend(sums.map(|(index, sum)| {
-                        (offset.wrapping_add((index * BLOCK) as u64), from_standard(le32(sum, 0)))
-                    }));
-                }
-                _ => {}
-            }
-        }
-        leaf
-    }
+/// The items of one kind in a leaf.
+fn items_of(leaf: &[u8], kind: u8) -> impl Iterator<Item = Item> {
+    let count = le32(leaf, 96) as usize;
+    let heads = leaf[HEADER_BYTES..].chunks_exact(ITEM_BYTES).take(count).filter(move |head| head[8] == kind);
+    heads.filter_map(move |head| {
+        let (at, bytes) = (HEADER_BYTES + le32(head, 17) as usize, le32(head, 21) as usize);
+        let data = leaf.get(at..at.checked_add(bytes)?)?.to_vec();
+        Some(Item { object: le64(head, 0), offset: le64(head, 9), data })
+    })
+}
+
+/// The pointers of an inner tree block.
+fn pointers_of(node: &[u8]) -> impl Iterator<Item = Pointer> {
+    let heads = node[HEADER_BYTES..].chunks_exact(POINTER_BYTES).take(le32(node, 96) as usize);
+    heads.map(|head| Pointer { address: le64(head, 17), generation: le64(head, 25) })
 }

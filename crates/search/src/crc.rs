@@ -29,6 +29,17 @@ pub(crate) fn sum(block: &[u8]) -> u32 {
     from_standard(parity::crc32c(block))
 }
 
+/// What each bit of a register becomes behind a block of zeros.
+static BEHIND: LazyLock<[u32; 32]> = LazyLock::new(|| std::array::from_fn(|bit| raw(1 << bit, &[0; BLOCK])));
+
+/// The register `crc` behind `blocks` blocks of zeros. So [`sum`] of several blocks is made of theirs.
+pub(crate) fn behind(crc: u32, blocks: u64) -> u32 {
+    (0..blocks).fold(crc, |crc, _| {
+        let bits = BEHIND.iter().enumerate().filter(|(bit, _)| crc >> bit & 1 == 1);
+        bits.fold(0, |all, (_, own)| all ^ own)
+    })
+}
+
 /// [`sum`] of a block, from its usual CRC-32C.
 pub(crate) fn from_standard(crc: u32) -> u32 {
     crc ^ *OF_ZEROS
@@ -58,6 +69,10 @@ mod tests {
         let both: Vec<u8> = a.iter().zip(&b).map(|(a, b)| a ^ b).collect();
         assert_eq!(sum(&both), sum(&a) ^ sum(&b));
         assert_eq!(sum(&[0; BLOCK]), 0);
+        let three = [&a[..], &b[..], &both[..]].concat();
+        let expected = behind(sum(&a), 2) ^ behind(sum(&b), 1) ^ sum(&both);
+        assert_eq!(raw(0, &three), expected, "several blocks");
+        assert_eq!(raw(!0, &three[32..]), behind(raw(!0, &a[32..]), 2) ^ behind(sum(&b), 1) ^ sum(&both));
         assert_eq!(from_raw(raw(77, &a), 77), sum(&a));
         assert_eq!(!raw(!0, b"123456789"), 0xe306_9283);
     }

@@ -1,14 +1,16 @@
 //! From clues to a verdict: tries all shapes, and reports one only if every other that counts would read the same.
 
 use crate::assign::near_best;
+use crate::cost::{SURE, cost, unexplained};
 use crate::evidence::{Clue, Clues, Frame, Kind, System};
 use crate::judge::Candidate;
 use crate::scan::Scan;
 use crate::seen::Place;
-use crate::shape::{Rows, Shape, copies, shapes};
+use crate::shape::{Rows, Shape, shapes};
 use disk::Source;
 use format::geometry::Level;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// A shape of the array, with the members in its slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub struct Answer {
     pub fits: u64,
     /// Known blocks that are not.
     pub against: u64,
+    /// Members, and bytes of them, that this shape takes for the file system's, where md has written superblocks since.
+    pub overwritten: Vec<(usize, Range<u64>)>,
 }
 
 /// What can be said.
@@ -68,11 +72,11 @@ const CHUNKS: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 const MEMBERS_MAX: usize = 32;
 /// A candidate counts if no more clues are against it than against the best, and this.
 const MARGIN: u64 = 2;
-/// A clue that has no exceptions costs as much as so many that have.
-const SURE: u64 = 1 << 20;
 /// A candidate counts if no more blocks of files would be zeros than so many times those of the best, and this.
 const UNUSUAL_TIMES: u64 = 4;
 const UNUSUAL: u64 = 16;
+/// Blocks at which Q of RAID-6 has to agree to prove that no member is stale.
+const Q_PROVES: u64 = 16;
 /// Candidates that are listed.
 const LISTED_MAX: usize = 8;
 const BLOCK: u64 = 4096;
@@ -95,7 +99,7 @@ pub async fn search<S: Source>(disks: &[S], budget: u64, progress: &dyn Fn(u64, 
     let Some((system, places)) = system(&scan) else { return found };
     found.system = Some(system.name());
     found.system_bytes = system.blocks() * BLOCK;
-    let search = Search { disks, scan: &scan, system: &system, places: &places };
+    let search = Search { disks, scan: &scan, system: &system, places: &places, strides: scan.strides() };
     (found.verdict, found.second) = search.verdict().await;
     found
 }
@@ -124,6 +128,8 @@ struct Search<'a, S> {
     scan: &'a Scan,
     system: &'a System,
     places: &'a [Place],
+    /// Where far copies may be.
+    strides: Vec<u64>,
 }
 
 impl<S: Source> Search<'_, S> {
@@ -135,7 +141,10 @@ impl<S: Source> Search<'_, S> {
             let alike = candidates.iter().filter(|candidate| candidate.disagrees == disagrees);
             alike.map(|candidate| candidate.against).min().unwrap_or(u64::MAX)
         };
-        if least(true) <= least(false) && all.len() > 1 {
+        // Q depends on each member and its slot. If it agrees everywhere with all of them, none is stale.
+        let is_proved_by_q =
+            |candidate: &Candidate| candidate.is_whole() && !candidate.disagrees && candidate.q_agreements >= Q_PROVES;
+        if least(true) <= least(false) && all.len() > 1 && !candidates.iter().any(is_proved_by_q) {
             // Parity or copies disagree, or nothing fits: one member may be stale.
             let near = candidates.iter().map(|candidate| (candidate.shape.rows(), candidate.chunk)).collect();
             for stale in &all {
@@ -160,7 +169,9 @@ impl<S: Source> Search<'_, S> {
                 let (disagreements, compared) = candidate.disagreements(self.scan, blocks);
                 candidate.is_checked = true;
                 candidate.agreements = compared.saturating_sub(disagreements);
-                candidate.disagrees = disagreements > 0 || !candidate.q_agrees(self.disks, self.scan, blocks).await;
+                let q = candidate.q_agrees(self.disks, self.scan, blocks).await;
+                candidate.q_agreements = q.unwrap_or(0);
+                candidate.disagrees = disagreements > 0 || q.is_none();
                 is_done &= !candidate.disagrees;
             }
             if is_done {
@@ -174,7 +185,7 @@ impl<S: Source> Search<'_, S> {
     async fn candidates(&self, members: &[usize], near: Option<&HashSet<(Option<Rows>, u64)>>) -> Vec<Candidate> {
         let mut candidates = self.mirrors(members).await;
         let mut by_rows: HashMap<Rows, Vec<Shape>> = HashMap::new();
-        for shape in shapes(members.len() as u16) {
+        for shape in shapes(members.len() as u16, &self.strides) {
             if near.is_some() && usize::from(shape.slots) == members.len() {
                 continue;
             }
@@ -190,7 +201,7 @@ impl<S: Source> Search<'_, S> {
                     let (disks, scan) = (self.disks, self.scan);
                     let frame = Frame { disks, scan, rows, chunk, offset, members };
                     let clues = frame.clues(self.system).await;
-                    let sure = clues.clues.iter().filter(|clue| !clue.is_weak).count() as u64;
+                    let sure = clues.clues.iter().filter(|clue| !clue.is_weak && !clue.of_xor).count() as u64;
                     if clues.nowhere > sure / 50 + u64::from(sure > 9) {
                         continue;
                     }
@@ -205,8 +216,9 @@ impl<S: Source> Search<'_, S> {
 
     /// Where data may begin, as the file system's superblock was seen.
     fn offsets(&self, rows: Rows, chunk: u64) -> HashSet<u64> {
-        let from_start = rows.position(self.system.super_block(), chunk);
-        self.places.iter().filter_map(|place| place.at.checked_sub(from_start)).collect()
+        let from_start: Vec<u64> = rows.positions(self.system.super_block(), chunk).collect();
+        let before = |at: u64| from_start.iter().filter_map(move |from_start| at.checked_sub(*from_start));
+        self.places.iter().flat_map(|place| before(place.at)).collect()
     }
 
     /// Adds the best orders of one shape.
@@ -216,11 +228,15 @@ impl<S: Source> Search<'_, S> {
         if geometry.array_bytes() / BLOCK < self.system.blocks() {
             return;
         }
-        let cost = cost(shape, &geometry, frame.members, &clues.clues);
-        let sure = clues.clues.iter().filter(|clue| !clue.is_weak).count() as u64;
+        let holds_xor =
+            matches!(shape.level, Level::Raid4 | Level::Raid5) && usize::from(shape.slots) > frame.members.len();
+        let known: Vec<Clue> = clues.clues.iter().filter(|clue| !clue.of_xor || holds_xor).copied().collect();
+        let cost = cost(shape, &geometry, frame.members, &known);
+        let sure = known.iter().filter(|clue| !clue.is_weak).count() as u64;
         for (columns, total) in near_best(&cost) {
-            let (against, unusual) = (total / SURE, total % SURE);
-            let order = columns.iter().map(|column| frame.members.get(*column).copied()).collect();
+            let order: Vec<_> = columns.iter().map(|column| frame.members.get(*column).copied()).collect();
+            let unusual = total % SURE + clues.unusual;
+            let against = total / SURE + unexplained(shape, &geometry, &order, &known);
             let candidate = Candidate {
                 shape,
                 geometry: geometry.clone(),
@@ -233,6 +249,7 @@ impl<S: Source> Search<'_, S> {
                 is_checked: false,
                 agreements: 0,
                 disagrees: false,
+                q_agreements: 0,
             };
             if candidate.against > 2 * MARGIN + candidate.fits / 10 {
                 continue;
@@ -247,13 +264,14 @@ impl<S: Source> Search<'_, S> {
         let rows = Rows::Striped(1);
         for offset in self.offsets(rows, 1) {
             let frame = Frame { disks: self.disks, scan: self.scan, rows, chunk: 1, offset, members };
-            let Clues { clues, nowhere } = frame.clues(self.system).await;
+            let Clues { clues, nowhere, unusual } = frame.clues(self.system).await;
             for member in members {
                 let room = self.scan.lengths[*member].saturating_sub(offset);
-                let shape = Shape { level: Level::Raid1, layout: 0, slots: 1 };
+                let shape = Shape { level: Level::Raid1, layout: 0, slots: 1, stride: 0 };
                 let Some(geometry) = shape.geometry(1, room) else { continue };
                 let lacks = |clue: &&Clue| clue.members >> member & 1 == 0;
-                let (weak, sure): (Vec<&Clue>, Vec<&Clue>) = clues.iter().partition(|clue| clue.is_weak);
+                let known = clues.iter().filter(|clue| !clue.of_xor);
+                let (weak, sure): (Vec<&Clue>, Vec<&Clue>) = known.partition(|clue| clue.is_weak);
                 let against = nowhere.saturating_add(sure.iter().filter(|clue| lacks(clue)).count() as u64);
                 let total = nowhere.saturating_add(sure.len() as u64);
                 if room < self.system.blocks() || against > total / 50 + u64::from(total > 9) {
@@ -267,10 +285,11 @@ impl<S: Source> Search<'_, S> {
                     order: vec![Some(*member)],
                     fits: total - against,
                     against,
-                    unusual: weak.iter().filter(|clue| lacks(clue)).count() as u64,
+                    unusual: unusual + weak.iter().filter(|clue| lacks(clue)).count() as u64,
                     is_checked: false,
                     agreements: 0,
                     disagrees: false,
+                    q_agreements: 0,
                 };
                 let equal = |other: &&mut Candidate| {
                     other.offset == offset && other.reads_as(&one, self.scan, self.system.blocks())
@@ -291,30 +310,31 @@ impl<S: Source> Search<'_, S> {
 
     /// The verdict on candidates in which nothing disagrees, and the best of those that do not count.
     fn decide(&self, candidates: Vec<Candidate>) -> (Verdict, Option<Answer>) {
-        let Some((best, usual)) = candidates.iter().map(|candidate| (candidate.against, candidate.unusual)).min()
-        else {
+        let Some(best) = candidates.iter().map(|candidate| candidate.against).min() else {
             let reason = format!("{} was seen, and no shape of these members fits it", self.system.name());
             return (Verdict::Nothing(reason), None);
         };
-        let counts = |candidate: &Candidate| {
-            candidate.against <= best + MARGIN && candidate.unusual <= UNUSUAL + UNUSUAL_TIMES * usual
-        };
+        let fit = |candidate: &&Candidate| candidate.against <= best + MARGIN;
+        let usual = candidates.iter().filter(fit).map(|candidate| candidate.unusual).min().unwrap_or(0);
+        let counts = |candidate: &Candidate| fit(&candidate) && candidate.unusual <= UNUSUAL + UNUSUAL_TIMES * usual;
         let others = candidates.iter().filter(|candidate| !counts(candidate));
         let second = others.min_by_key(|candidate| candidate.against).map(|candidate| self.answer(candidate));
+        let mut counting: Vec<Candidate> = candidates.into_iter().filter(counts).collect();
+        counting.sort_by_key(preference);
+        // Of those that read the same, the first stands for all. More than are listed change nothing.
         let mut classes: Vec<Candidate> = Vec::new();
-        for candidate in candidates.into_iter().filter(counts) {
-            let same = |other: &&mut Candidate| other.reads_as(&candidate, self.scan, self.system.blocks());
-            match classes.iter_mut().find(same) {
-                Some(other) if preference(&candidate) < preference(other) => *other = candidate,
-                Some(_) => {}
-                None => classes.push(candidate),
+        for candidate in counting {
+            let same = |other: &Candidate| other.reads_as(&candidate, self.scan, self.system.blocks());
+            if !classes.iter().any(same) {
+                classes.push(candidate);
+            }
+            if classes.len() == LISTED_MAX {
+                break;
             }
         }
-        classes.sort_by_key(preference);
         // A file system does not know what is in its files, so it does not tell which member is stale.
         let is_proved = classes.iter().all(|candidate| candidate.is_proved(self.disks.len()));
-        let mut answers: Vec<Answer> =
-            classes.iter().take(LISTED_MAX).map(|candidate| self.answer(candidate)).collect();
+        let mut answers: Vec<Answer> = classes.iter().map(|candidate| self.answer(candidate)).collect();
         let verdict = match answers.len() {
             1 if is_proved => Verdict::Found(answers.remove(0)),
             _ => Verdict::Undecided(answers),
@@ -324,9 +344,11 @@ impl<S: Source> Search<'_, S> {
 
     fn answer(&self, candidate: &Candidate) -> Answer {
         let Candidate { shape, chunk, offset, order, fits, against, .. } = candidate;
-        let has_far_copies = shape.level == Level::Raid10 && shape.layout >> 8 & 0xff > 1;
+        let copies = u64::from(shape.layout >> 8 & 0xff);
+        let has_far_copies = shape.level == Level::Raid10 && copies > 1;
         let rooms = order.iter().flatten().map(|member| self.scan.lengths[*member].saturating_sub(*offset));
-        let size_bytes = rooms.min().filter(|_| has_far_copies).map(|room| room / chunk * chunk * BLOCK);
+        let size = rooms.min().map(|room| if shape.stride > 0 { shape.stride * copies } else { room / chunk * chunk });
+        let size_bytes = size.filter(|_| has_far_copies).map(|blocks| blocks * BLOCK);
         let left_out = (0..self.disks.len()).filter(|member| !order.contains(&Some(*member))).collect();
         Answer {
             level: shape.level,
@@ -338,45 +360,30 @@ impl<S: Source> Search<'_, S> {
             left_out,
             fits: *fits,
             against: *against,
+            overwritten: self.overwritten(candidate),
         }
+    }
+
+    /// The bytes of its members in which the file system should be, and md's superblocks are.
+    fn overwritten(&self, Candidate { shape, chunk, offset, order, .. }: &Candidate) -> Vec<(usize, Range<u64>)> {
+        let rows = shape.rows().unwrap_or(Rows::Striped(1));
+        let last = rows.positions(self.system.blocks().saturating_sub(1), *chunk).max().unwrap_or(0);
+        let end = offset + (last / chunk + 1) * chunk;
+        let on = |member: usize| {
+            let inside = self.scan.overwritten[member].iter().map(|own| own.start.max(*offset)..own.end.min(end));
+            inside.filter(|own| !own.is_empty()).map(move |own| (member, own.start * BLOCK..own.end * BLOCK))
+        };
+        order.iter().flatten().flat_map(|member| on(*member)).collect()
     }
 }
 
-/// For each slot and each member, the clues against the member there; the last columns are missing members.
-fn cost(shape: Shape, geometry: &format::geometry::Geometry, members: &[usize], clues: &[Clue]) -> Vec<Vec<u64>> {
-    let slots = usize::from(shape.slots);
-    let mut cost = vec![vec![0; slots]; slots];
-    for clue in clues {
-        for (copy, (slot, _)) in copies(geometry, clue.block).into_iter().enumerate() {
-            for (column, against) in cost[slot].iter_mut().enumerate() {
-                let fits = match members.get(column) {
-                    Some(member) => clue.holders(copy) >> member & 1 == 1,
-                    None => match shape.level {
-                        Level::Raid4 | Level::Raid5 => clue.in_xor,
-                        Level::Raid6 => clue.without != 0,
-                        Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid10 => true,
-                    },
-                };
-                *against += if fits {
-                    0
-                } else if clue.is_weak {
-                    1
-                } else {
-                    SURE
-                };
-            }
-        }
-    }
-    cost
-}
-
-/// The order among candidates that read the same: fewer clues against, fewer missing members, redundancy that agrees, the
-/// usual level, layout and chunk.
-fn preference(candidate: &Candidate) -> (u64, usize, bool, usize, u32, u64) {
+/// The order among candidates that count: fewer missing members, redundancy that agrees, the usual level and layout,
+/// fewer clues against, the usual chunk.
+fn preference(candidate: &Candidate) -> (usize, bool, usize, u32, u64, u64) {
     let missing = candidate.order.iter().filter(|member| member.is_none()).count();
     let level = [Level::Raid5, Level::Raid6, Level::Raid1, Level::Raid10, Level::Raid4, Level::Raid0];
     let level = level.iter().position(|level| *level == candidate.shape.level).unwrap_or(level.len());
     let usual = u32::from(!matches!(candidate.shape.layout, 2 | 0x102 | 0));
     let chunk = candidate.chunk.abs_diff(128); // mdadm's default
-    (candidate.against, missing, candidate.agreements == 0, level, usual, chunk)
+    (missing, candidate.agreements == 0, level, usual, candidate.against, chunk)
 }

@@ -4,9 +4,10 @@
 //! the xor of members does, as if one were missing. Only the order of the members and the layout are left open.
 
 use crate::crc::BLOCK;
-use crate::ext4::{self, Finder};
+use crate::ext4;
+use crate::reading::Reader;
 use crate::scan::{Scan, Summary};
-use crate::seen::{Expected, Want};
+use crate::seen::{Expected, Walk, Want};
 use crate::shape::Rows;
 use crate::{btrfs, xfs};
 use disk::Source;
@@ -79,6 +80,8 @@ pub(crate) struct Clue {
     pub(crate) in_xor: bool,
     /// Whether exceptions are usual.
     pub(crate) is_weak: bool,
+    /// Whether it means something only where a missing member holds the xor of all others.
+    pub(crate) of_xor: bool,
     /// The members without which the xor of the others is it: then they hold Q.
     pub(crate) without: u64,
 }
@@ -114,6 +117,15 @@ pub(crate) struct Clues {
     pub(crate) clues: Vec<Clue>,
     /// Blocks that are nowhere.
     pub(crate) nowhere: u64,
+    /// Blocks of files that would be zeros, or end in them, whichever member holds them.
+    pub(crate) unusual: u64,
+}
+
+impl Clues {
+    /// Not this frame.
+    fn none() -> Self {
+        Self { clues: Vec::new(), nowhere: u64::MAX, unusual: 0 }
+    }
 }
 
 impl<S: Source> Frame<'_, S> {
@@ -121,56 +133,85 @@ impl<S: Source> Frame<'_, S> {
         self.offset + self.rows.position(block, self.chunk)
     }
 
+    /// The positions of a block's copies.
+    pub(crate) fn positions(&self, block: u64) -> impl Iterator<Item = u64> {
+        self.rows.positions(block, self.chunk).map(|at| self.offset + at)
+    }
+
     /// Collects the clues.
     pub(crate) async fn clues(&self, system: &System) -> Clues {
         // The latest superblock is at its place, or this is a view of the file system as it was before.
-        let own = Expected { block: system.super_block(), want: Want::Sum(system.sum) };
+        let own = Expected::new(system.super_block(), Want::Sum(system.sum));
         if !matches!(self.clue(own, &mut 0).await, Look::Clue(_)) {
-            return Clues { clues: Vec::new(), nowhere: u64::MAX };
+            return Clues::none();
         }
-        let (mut expected, mut nowhere) = match &system.kind {
-            Kind::Xfs(found) => (self.scan.seen.xfs.expected(found), 0),
-            Kind::Btrfs(found) => (self.scan.seen.btrfs.expected(found), 0),
-            Kind::Ext4(found) => {
-                let mut reader = Reader { frame: self };
-                let walk = found.walk(&mut reader).await;
-                if walk.is_wrong {
-                    return Clues { clues: Vec::new(), nowhere: u64::MAX };
-                }
-                (walk.expected, walk.lost.len() as u64)
-            }
+        let mut reader = Reader::new(self);
+        let walk = match &system.kind {
+            Kind::Xfs(found) => Walk { expected: self.scan.seen.xfs.expected(found), ..Walk::default() },
+            Kind::Btrfs(found) => found.walk(&mut reader).await,
+            Kind::Ext4(found) => found.walk(&mut reader).await,
         };
+        if walk.is_wrong {
+            return Clues::none();
+        }
+        let (mut expected, mut nowhere) = (walk.expected, walk.lost.len() as u64);
         expected.push(own);
         expected.sort_by_key(|expected| expected.block);
         let (weak, sure): (Vec<_>, Vec<_>) = expected.into_iter().partition(|expected| expected.want == Want::Data);
-        let mut clues = Vec::new();
+        let (mut clues, mut unusual) = (Vec::new(), 0);
         let mut reads = READS_MAX;
         for expected in [sure, weak] {
             let step = expected.len().div_ceil(CLUES_MAX).max(1);
             for known in expected.iter().step_by(step) {
                 match self.clue(*known, &mut reads).await {
-                    Look::Clue(clue) => clues.push(Clue { copies: self.copies(*known, clue.members), ..clue }),
+                    Look::Clue(clue) => clues.push(clue),
+                    Look::Nowhere if known.of_xor => {}
                     Look::Nowhere => nowhere += 1,
+                    Look::Zeros => unusual += 1,
                     Look::Unknown => {}
                 }
             }
         }
-        Clues { clues, nowhere }
+        Clues { clues, nowhere, unusual }
     }
 
-    /// The members that hold the further copies of a block, of which `first` hold the first.
-    fn copies(&self, Expected { block, want }: Expected, first: u64) -> [u64; COPIES - 1] {
+    /// Looks for a block. With copies in several rows, one of them has to be there; else a missing member may hold it.
+    async fn clue(&self, known: Expected, reads: &mut u32) -> Look {
         if matches!(self.rows, Rows::Striped(_)) {
-            return [first; COPIES - 1];
+            return self.clue_of_row(known, reads).await;
         }
-        std::array::from_fn(|copy| {
-            let at = self.offset + self.rows.position_of_copy(block, self.chunk, copy as u64 + 1);
-            let holds = |member: &&usize| self.scan.summary(**member, at).is_none_or(|summary| summary.is(want));
-            self.members.iter().filter(holds).fold(0, |mask, member| mask | 1 << member)
-        })
+        let mut holders = [u64::MAX; COPIES];
+        let mut shortest = u16::MAX;
+        for (holders, at) in holders.iter_mut().zip(self.positions(known.block)) {
+            let there = self.members.iter().filter(|member| at < self.scan.lengths[**member]);
+            let summaries = there.map(|member| (*member, self.scan.summary(*member, at)));
+            *holders = summaries.fold(0, |mask, (member, summary)| {
+                shortest = shortest.min(summary.map_or(0, |summary| summary.end));
+                if summary.is_none_or(|summary| summary.is(known.want)) { mask | 1 << member } else { mask }
+            });
+        }
+        let is_nowhere = holders.iter().all(|holders| matches!(*holders, 0 | u64::MAX));
+        match (is_nowhere, known.want) {
+            (true, Want::Sum(_)) => Look::Nowhere,
+            (true, Want::End(end)) if end < shortest => Look::Nowhere,
+            (true, Want::Data | Want::End(_)) => Look::Zeros,
+            (false, want) => {
+                let [members, copies @ ..] = holders;
+                let is_weak = want == Want::Data;
+                Look::Clue(Clue {
+                    block: known.block,
+                    members,
+                    copies,
+                    in_xor: false,
+                    without: 0,
+                    is_weak,
+                    of_xor: known.of_xor,
+                })
+            }
+        }
     }
 
-    async fn clue(&self, Expected { block, want }: Expected, reads: &mut u32) -> Look {
+    async fn clue_of_row(&self, Expected { block, want, of_xor }: Expected, reads: &mut u32) -> Look {
         let at = self.position(block);
         let mut summaries = Vec::new();
         for member in self.members {
@@ -191,21 +232,30 @@ impl<S: Source> Frame<'_, S> {
                 let in_xor = xor == sum;
                 match members | without {
                     0 if !in_xor => Look::Nowhere,
-                    _ => Look::Clue(Clue { block, members, in_xor, without, is_weak: false, copies: [0; COPIES - 1] }),
+                    _ => Look::Clue(Clue {
+                        block,
+                        members,
+                        in_xor,
+                        without,
+                        is_weak: false,
+                        of_xor,
+                        copies: [members; COPIES - 1],
+                    }),
                 }
             }
             Want::Data => {
                 let members = holding(&|summary| summary.end > 0);
                 let xor = summaries.iter().fold(0, |all, (_, summary)| all ^ summary.sum);
                 match members {
-                    0 => Look::Unknown,
+                    0 => Look::Zeros,
                     _ => Look::Clue(Clue {
                         block,
                         members,
                         in_xor: xor != 0,
                         without: u64::MAX,
                         is_weak: true,
-                        copies: [0; COPIES - 1],
+                        of_xor,
+                        copies: [members; COPIES - 1],
                     }),
                 }
             }
@@ -218,21 +268,25 @@ impl<S: Source> Frame<'_, S> {
                         in_xor: false,
                         without: 0,
                         is_weak: false,
-                        copies: [0; COPIES - 1],
+                        of_xor,
+                        copies: [members; COPIES - 1],
                     });
                 }
-                if summaries.iter().any(|(_, summary)| summary.end < end) || *reads == 0 {
+                if summaries.iter().any(|(_, summary)| summary.end < end) {
                     // The file may end with zeros.
+                    return Look::Zeros;
+                }
+                if *reads == 0 {
                     return Look::Unknown;
                 }
                 *reads -= 1;
-                self.end_in_xor(block, at, end).await
+                self.end_in_xor(Expected { block, want, of_xor }, at, end).await
             }
         }
     }
 
     /// Looks for the end of a file in the xor of members.
-    async fn end_in_xor(&self, block: u64, at: u64, end: u16) -> Look {
+    async fn end_in_xor(&self, Expected { block, of_xor, .. }: Expected, at: u64, end: u16) -> Look {
         let mut xor = vec![0; BLOCK];
         let mut blocks = Vec::new();
         for member in self.members {
@@ -249,7 +303,7 @@ impl<S: Source> Frame<'_, S> {
         match (is_end(&xor), without) {
             (false, 0) => Look::Nowhere,
             (in_xor, without) => {
-                Look::Clue(Clue { block, members: 0, in_xor, without, is_weak: false, copies: [0; COPIES - 1] })
+                Look::Clue(Clue { block, members: 0, copies: [0; COPIES - 1], in_xor, without, is_weak: false, of_xor })
             }
         }
     }
@@ -259,44 +313,11 @@ impl<S: Source> Frame<'_, S> {
 enum Look {
     Clue(Clue),
     Nowhere,
+    /// It would be zeros, or end in zeros.
+    Zeros,
     Unknown,
 }
 
 fn add(to: &mut [u8], bytes: &[u8]) {
     to.iter_mut().zip(bytes).for_each(|(to, byte)| *to ^= byte);
-}
-
-/// Finds blocks of metadata on the members, or in the xor of them.
-struct Reader<'a, 'b, S> {
-    frame: &'a Frame<'b, S>,
-}
-
-impl<S: Source> Finder for Reader<'_, '_, S> {
-    async fn find(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
-        let at = self.frame.position(block);
-        let mut xor = vec![0; BLOCK];
-        let mut blocks = Vec::new();
-        for member in self.frame.members {
-            if at >= self.frame.scan.lengths[*member] {
-                continue;
-            }
-            let bytes = self.frame.disks[*member].read(at * BLOCK as u64, BLOCK).await.ok()?;
-            if is_right(&bytes) {
-                return Some(bytes);
-            }
-            add(&mut xor, &bytes);
-            blocks.push(bytes);
-        }
-        if is_right(&xor) {
-            return Some(xor);
-        }
-        for bytes in blocks {
-            let mut rest = xor.clone();
-            add(&mut rest, &bytes);
-            if is_right(&rest) {
-                return Some(rest);
-            }
-        }
-        None
-    }
 }

@@ -6,7 +6,7 @@
 
 use crate::crc::{BLOCK, from_raw, raw};
 use crate::seen::number::{id, le16, le32};
-use crate::seen::{Expected, Want};
+use crate::seen::{Expected, Finder, LOST_MAX, Walk, Want};
 
 /// What a superblock says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,12 +67,6 @@ impl Super {
     }
 }
 
-/// Finds blocks of the file system among the members.
-pub(crate) trait Finder {
-    /// The block at `block` for which `is_right` holds; `None` if none of the members has it.
-    async fn find(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>>;
-}
-
 /// A group of blocks, by its descriptor.
 struct Group {
     number: u32,
@@ -80,26 +74,17 @@ struct Group {
     bitmap_sum: Option<u32>,
     table: u64,
     used_inodes: u32,
+    /// Whether this is what a copy said long ago: then inodes that are not there may never have been.
+    is_old: bool,
 }
+
+/// The groups with copies of the descriptors, as far as they are tried.
+const COPIES_IN: [u64; 6] = [0, 1, 3, 5, 7, 9];
 
 /// Blocks of inodes that are looked at, at most.
 const TABLE_BLOCKS_MAX: u64 = 1500;
 /// Directories that are looked at, at most.
 const DIRECTORIES_MAX: usize = 300;
-
-/// A walk ends when so many blocks are nowhere: its shape is wrong.
-const LOST_MAX: usize = 12;
-
-/// The result of a walk.
-#[derive(Default)]
-pub(crate) struct Walk {
-    /// What is known of blocks.
-    pub(crate) expected: Vec<Expected>,
-    /// Blocks of metadata that no member has at their place.
-    pub(crate) lost: Vec<u64>,
-    /// Whether even the first descriptors are nowhere.
-    pub(crate) is_wrong: bool,
-}
 
 impl Super {
     /// Walks the file system.
@@ -111,7 +96,7 @@ impl Super {
         let mut left = TABLE_BLOCKS_MAX;
         for group in &groups {
             if let Some(sum) = group.bitmap_sum {
-                walk.expected.push(Expected { block: group.bitmap, want: Want::Sum(sum) });
+                walk.expected.push(Expected::new(group.bitmap, Want::Sum(sum)));
             }
             let bytes = u64::from(group.used_inodes) * u64::from(self.inode_bytes);
             let blocks = bytes.div_ceil(BLOCK as u64).min(left);
@@ -128,7 +113,10 @@ impl Super {
                 return walk;
             }
             let is_right = |block: &[u8]| le32(block, 0) == inode && le32(block, 4) == 0x0201_000c && block[8] == b'.';
-            walk.note(block, finder.find(block, &is_right).await);
+            match finder.find(block, &is_right).await {
+                Some(found) => walk.note(block, &found),
+                None => walk.lose(block, finder),
+            }
         }
         walk
     }
@@ -146,22 +134,28 @@ impl Super {
                 block[index as usize * bytes..][..bytes].to_vec()
             };
             let is_right = |block: &[u8]| (0..here).all(|index| is_descriptor(seed, first + index, &of(block, index)));
-            let found = finder.find(1 + table, &is_right).await;
-            walk.note(1 + table, found.clone());
-            match found {
-                Some(block) => {
-                    groups.extend((0..here).map(|index| self.group(seed, first + index, &of(&block, index))))
-                }
-                None => {
-                    walk.is_wrong = table == 0;
+            let mut found = None;
+            // md may have written over the first ones. What the kernel changes in them it does not change in the copies.
+            let is_known = finder.knows(1 + table);
+            for copy in COPIES_IN.into_iter().filter(|copy| *copy == 0 || *copy < count && !is_known) {
+                let place = copy * u64::from(self.group_blocks) + 1 + table;
+                found = finder.find(place, &is_right).await.map(|block| (copy > 0, block));
+                if let Some((_, block)) = &found {
+                    walk.note(place, block);
                     break;
                 }
             }
+            let Some((is_old, block)) = found else {
+                walk.lose(1 + table, finder);
+                walk.is_wrong = table == 0;
+                break;
+            };
+            groups.extend((0..here).map(|index| self.group(seed, first + index, &of(&block, index), is_old)));
         }
         groups
     }
 
-    fn group(&self, seed: u32, number: u32, descriptor: &[u8]) -> Group {
+    fn group(&self, seed: u32, number: u32, descriptor: &[u8], is_old: bool) -> Group {
         let half = |low: usize, high: usize| -> u64 {
             u64::from(le32(descriptor, low)) | u64::from(le32(descriptor, high)) << 32
         };
@@ -170,12 +164,14 @@ impl Super {
         // The whole sum only is kept with wide descriptors, and covers a whole block with groups of the usual size.
         let sum = (flags & 2 == 0 && self.descriptor_bytes == 64 && self.group_blocks == 8 * BLOCK as u32)
             .then(|| u32::from(le16(descriptor, 0x18)) | u32::from(le16(descriptor, 0x38)) << 16);
+        let used = if flags & 1 != 0 { 0 } else { self.group_inodes.saturating_sub(unused) };
         Group {
             number,
             bitmap: half(0, 0x20),
-            bitmap_sum: sum.map(|sum| from_raw(sum, seed)),
+            bitmap_sum: sum.map(|sum| from_raw(sum, seed)).filter(|_| !is_old),
             table: half(8, 0x28),
-            used_inodes: if flags & 1 != 0 { 0 } else { self.group_inodes.saturating_sub(unused) },
+            used_inodes: if is_old { self.group_inodes } else { used },
+            is_old,
         }
     }
 
@@ -201,7 +197,11 @@ impl Super {
         };
         let block = group.table + index;
         let found = finder.find(block, &is_right).await;
-        walk.note(block, found.clone());
+        match &found {
+            Some(found) => walk.note(block, found),
+            None if group.is_old => {}
+            None => walk.lose(block, finder),
+        }
         for (number, inode) in numbered(&found.unwrap_or_default()) {
             match le16(&inode, 0) >> 12 {
                 8 => {
@@ -211,16 +211,6 @@ impl Super {
                 4 => directories.extend(extent_of(&inode, 0).map(|block| (number, block))),
                 _ => {}
             }
-        }
-    }
-}
-
-impl Walk {
-    /// Notes the block that was found at `block`.
-    fn note(&mut self, block: u64, found: Option<Vec<u8>>) {
-        match found {
-            None => self.lost.push(block),
-            Some(bytes) => self.expected.push(Expected { block, want: Want::Sum(crate::crc::sum(&bytes)) }),
         }
     }
 }
@@ -269,7 +259,7 @@ fn extent_of(inode: &[u8], wanted: u64) -> Option<u64> {
 /// The blocks of a file.
 fn data_of(inode: &[u8]) -> impl Iterator<Item = Expected> {
     let blocks = extents_of(inode).flat_map(|(_, length, start)| start..start + length);
-    blocks.map(|block| Expected { block, want: Want::Data })
+    blocks.map(|block| Expected::new(block, Want::Data))
 }
 
 /// What is known of a file's last block.
@@ -277,5 +267,5 @@ fn end_of(inode: &[u8]) -> Option<Expected> {
     let bytes = u64::from(le32(inode, 4)) | u64::from(le32(inode, 0x6c)) << 32;
     let last = bytes.checked_sub(1)?;
     let block = extent_of(inode, last / BLOCK as u64)?;
-    Some(Expected { block, want: Want::End((last % BLOCK as u64 + 1) as u16) })
+    Some(Expected::new(block, Want::End((last % BLOCK as u64 + 1) as u16)))
 }

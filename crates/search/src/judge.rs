@@ -29,6 +29,8 @@ pub(crate) struct Candidate {
     /// Blocks at which they agree, and whether they disagree at others.
     pub(crate) agreements: u64,
     pub(crate) disagrees: bool,
+    /// Blocks at which Q of RAID-6 agrees.
+    pub(crate) q_agreements: u64,
 }
 
 /// Blocks that are compared at most.
@@ -123,11 +125,11 @@ impl Candidate {
             if is_missing(p.index()) || self.others(&stripe, p).any(is_missing) {
                 continue;
             }
-            let sum = |slot| self.summary(scan, slot, at).unwrap_or(0);
-            let others = self.others(&stripe, p).map(sum);
-            let (xor, any) = others.fold((0, false), |(xor, any), sum| (xor ^ sum, any || sum != 0));
+            let mut sums = self.others(&stripe, p).map(|slot| self.summary(scan, slot, at));
+            let sums = sums.try_fold((0, false), |(xor, any), sum| sum.map(|sum| (xor ^ sum, any || sum != 0)));
+            let (Some((xor, any)), Some(stored)) = (sums, self.summary(scan, p.index(), at)) else { continue };
             compared += u64::from(any);
-            wrong += u64::from(xor != sum(p.index()));
+            wrong += u64::from(xor != stored);
         }
         (wrong, compared)
     }
@@ -137,26 +139,31 @@ impl Candidate {
         blocks.div_ceil(parity.stripe_bytes() / BLOCK as u64).min(parity.stripes()) * self.chunk
     }
 
-    /// Whether Q of RAID-6 agrees at some blocks, spread over the members; a missing member is worked out from P.
-    pub(crate) async fn q_agrees<S: Source>(&self, disks: &[S], scan: &Scan, blocks: u64) -> bool {
-        let Geometry::Parity(parity) = &self.geometry else { return true };
+    /// Whether Q of RAID-6 agrees at some blocks, spread over the members; a missing member is worked out from P. `None`
+    /// if not, else the blocks that were compared.
+    pub(crate) async fn q_agrees<S: Source>(&self, disks: &[S], scan: &Scan, blocks: u64) -> Option<u64> {
+        let Geometry::Parity(parity) = &self.geometry else { return Some(0) };
         if parity.parities() < 2 {
-            return true;
+            return Some(0);
         }
         let end = self.end(parity, blocks);
         let (checks, least) = if self.is_whole() { (Q_CHECKS, 3) } else { (Q_CHECKS_WITHOUT, 1) };
         let is_told = |at: &u64| {
-            let present = self.order.iter().flatten();
-            present.filter(|member| scan.summary(**member, *at).is_some_and(|summary| summary.end > 0)).count() >= least
+            let present = self.order.iter().flatten().map(|member| scan.summary(*member, *at));
+            let told = present.collect::<Option<Vec<_>>>();
+            told.is_some_and(|told| told.iter().filter(|summary| summary.end > 0).count() >= least)
         };
         let rows: Vec<u64> =
             scan.common().filter(|at| at.checked_sub(self.offset).is_some_and(|at| at < end)).filter(is_told).collect();
+        let mut compared = 0;
         for at in rows.iter().step_by(rows.len().div_ceil(checks).max(1)) {
-            if self.q_agrees_at(disks, parity, *at).await == Some(false) {
-                return false;
+            match self.q_agrees_at(disks, parity, *at).await {
+                Some(false) => return None,
+                Some(true) => compared += 1,
+                None => {}
             }
         }
-        true
+        Some(compared)
     }
 
     async fn q_agrees_at<S: Source>(&self, disks: &[S], parity: &Parity, at: u64) -> Option<bool> {

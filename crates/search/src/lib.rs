@@ -11,11 +11,16 @@
 
 mod assign;
 mod btrfs;
+mod cost;
 mod crc;
 mod decide;
 mod evidence;
 mod ext4;
 mod judge;
+#[cfg(test)]
+mod memory;
+mod overwritten;
+mod reading;
 mod scan;
 mod seen;
 mod shape;

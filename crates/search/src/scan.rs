@@ -4,8 +4,11 @@
 //! is read, and windows at equal distances, the same on each member.
 
 use crate::crc::{BLOCK, sum};
+use crate::overwritten;
 use crate::seen::{Seen, Want};
 use disk::Source;
+use std::collections::HashMap;
+use std::ops::Range;
 
 /// What is kept of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,6 +55,8 @@ pub(crate) struct Scan {
     pub(crate) seen: Seen,
     /// The members' lengths in blocks.
     pub(crate) lengths: Vec<u64>,
+    /// By member, the blocks that md wrote: superblocks and what belongs to them.
+    pub(crate) overwritten: Vec<Vec<Range<u64>>>,
     /// Blocks that could not be read.
     pub(crate) unreadable: u64,
     /// Bytes read.
@@ -86,7 +91,12 @@ impl Scan {
         let longest = lengths.iter().max().unwrap_or(&0) * BLOCK as u64;
         let ranges = ranges(longest, disks.len() as u64, budget);
         let total = ranges.iter().map(|(at, end)| end - at).sum::<u64>() * disks.len() as u64;
-        let mut scan = Self { windows: Vec::new(), seen: Seen::default(), lengths, unreadable: 0, bytes: 0 };
+        let mut overwritten = Vec::new();
+        for disk in disks {
+            overwritten.push(overwritten::by_md(disk).await);
+        }
+        let (windows, seen) = (Vec::new(), Seen::default());
+        let mut scan = Self { windows, seen, lengths, overwritten, unreadable: 0, bytes: 0 };
         for (at, end) in ranges {
             let window = scan.window(disks, at, end, &|bytes| progress(bytes.min(total), total)).await;
             scan.windows.push(window);
@@ -106,7 +116,7 @@ impl Scan {
                 let summaries = &mut window.summaries[number];
                 match disk.read(position, own).await {
                     Ok(bytes) => {
-                        summaries.extend(self.look(number, position, &bytes));
+                        summaries.extend(self.look(Some(number), position, &bytes));
                         xor.iter_mut().zip(&bytes).for_each(|(xor, byte)| *xor ^= byte);
                     }
                     Err(_) => {
@@ -117,7 +127,7 @@ impl Scan {
                 self.bytes += own as u64;
             }
             if disks.len() > 1 {
-                self.look(disks.len(), position, &xor);
+                self.look(None, position, &xor);
             }
             progress(self.bytes);
             position += length;
@@ -126,21 +136,29 @@ impl Scan {
     }
 
     /// Summarizes blocks, and notes those that a file system recognizes.
-    fn look(&mut self, disk: usize, position: u64, bytes: &[u8]) -> Vec<Summary> {
+    fn look(&mut self, disk: Option<usize>, position: u64, bytes: &[u8]) -> Vec<Summary> {
         let mut summaries = Vec::with_capacity(bytes.len() / BLOCK);
         for (index, block) in bytes.chunks_exact(BLOCK).enumerate() {
             let summary = Summary::of(block);
             if summary.end > 0 {
                 let place = position / BLOCK as u64 + index as u64;
-                self.seen.look(disk, place, summary.sum, block, &bytes[index * BLOCK..]);
+                self.seen.look(disk, place, summary.sum, block);
             }
             summaries.push(summary);
         }
         summaries
     }
 
-    /// The summary of block `at` of `disk`, if it was read.
+    /// Whether md wrote block `at` of `disk`.
+    pub(crate) fn is_overwritten(&self, disk: usize, at: u64) -> bool {
+        self.overwritten[disk].iter().any(|range| range.contains(&at))
+    }
+
+    /// The summary of block `at` of `disk`, if it was read, and md did not write over it.
     pub(crate) fn summary(&self, disk: usize, at: u64) -> Option<Summary> {
+        if self.is_overwritten(disk, at) {
+            return None;
+        }
         let index = self.windows.partition_point(|window| window.at <= at).checked_sub(1)?;
         let window = &self.windows[index];
         window.summaries[disk].get((at - window.at) as usize).copied()
@@ -152,5 +170,72 @@ impl Scan {
             let shortest = window.summaries.iter().map(Vec::len).min().unwrap_or(0) as u64;
             window.at..window.at + shortest
         })
+    }
+
+    /// Distances in blocks at which members repeat what others hold: where far copies of RAID-10 may be. The most
+    /// frequent first.
+    pub(crate) fn strides(&self) -> Vec<u64> {
+        let mut seen: HashMap<u32, Vec<(usize, u64)>> = HashMap::new();
+        for window in &self.windows {
+            for (disk, summaries) in window.summaries.iter().enumerate() {
+                for (at, summary) in (window.at..).zip(summaries).filter(|(_, summary)| is_sampled(summary)) {
+                    let places = seen.entry(summary.sum).or_default();
+                    if places.len() <= REPEATS_MAX {
+                        places.push((disk, at));
+                    }
+                }
+            }
+        }
+        let mut times: HashMap<u64, u64> = HashMap::new();
+        for places in seen.into_values().filter(|places| places.len() <= REPEATS_MAX) {
+            for (index, (disk, at)) in places.iter().enumerate() {
+                for (_, other) in places[..index].iter().filter(|(other, place)| other != disk && place != at) {
+                    *times.entry(at.abs_diff(*other)).or_default() += 1;
+                }
+            }
+        }
+        let mut times: Vec<(u64, u64)> = times.into_iter().filter(|(_, times)| *times >= TIMES_MIN).collect();
+        times.sort_by_key(|(stride, times)| (u64::MAX - times, *stride));
+        times.into_iter().take(STRIDES_MAX).map(|(stride, _)| stride).collect()
+    }
+}
+
+/// Places of a block with the same content: of more than these, which is usual in a file system, none is counted.
+const REPEATS_MAX: usize = 6;
+/// How often a distance has to be seen.
+const TIMES_MIN: u64 = 4;
+/// Distances that are tried.
+const STRIDES_MAX: usize = 3;
+
+/// Whether a block takes part in the search for repeats: a quarter of those that are not zeros.
+fn is_sampled(summary: &Summary) -> bool {
+    summary.end > 0 && summary.sum.is_multiple_of(4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Memory, numbers};
+    use futures_util::FutureExt;
+
+    #[test]
+    fn the_distance_of_far_copies_is_the_most_frequent_one_of_repeats() {
+        let mut random = numbers(3);
+        let blocks: Vec<Vec<u8>> = (0..120).map(|_| (0..BLOCK).map(|_| random() as u8).collect()).collect();
+        let rows = |shift: usize| {
+            let member = move |slot: usize| (0..40).map(move |row| row * 3 + (slot + 3 - shift) % 3);
+            [0, 1, 2].map(|slot| member(slot).flat_map(|block| blocks[block].clone()).collect::<Vec<u8>>())
+        };
+        let members: Vec<Memory> = rows(0)
+            .into_iter()
+            .zip(rows(1))
+            .map(|(first, second)| Memory([first, vec![0; 24 * BLOCK], second].concat()))
+            .collect();
+        let strides = |members: &[Memory]| {
+            Scan::of(members, 1 << 30, &|_, _| {}).now_or_never().expect("memory answers at once").strides()
+        };
+        assert_eq!(strides(&members), [64]);
+        assert_eq!(strides(&members[1..]), [64], "with a member missing");
+        assert_eq!(strides(&members[..1]), [0_u64; 0], "a member does not repeat itself");
     }
 }

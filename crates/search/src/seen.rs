@@ -8,8 +8,8 @@ use crate::{btrfs, ext4, xfs};
 /// A block at a place on a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The member; the number of members stands for the xor of all.
-    pub(crate) disk: usize,
+    /// The member; `None` stands for the xor of all.
+    pub(crate) disk: Option<usize>,
     /// The block on it.
     pub(crate) at: u64,
 }
@@ -26,19 +26,19 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Looks at a block that is not zero. `rest` begins with it, and goes on behind it on the member.
-    pub(crate) fn look(&mut self, disk: usize, at: u64, sum: u32, block: &[u8], rest: &[u8]) {
+    /// Looks at a block that is not zero.
+    pub(crate) fn look(&mut self, disk: Option<usize>, at: u64, sum: u32, block: &[u8]) {
         let place = Place { disk, at };
         if let Some(found) = ext4::Super::of(block).filter(|found| found.group == 0) {
             self.ext4.push((place, found, sum));
         }
         self.xfs.look(place, sum, block);
-        self.btrfs.look(place, sum, block, rest);
+        self.btrfs.look(place, sum, block);
     }
 }
 
 /// What a block of the file system has to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Want {
     /// This content, by its sum.
     Sum(u32),
@@ -49,13 +49,70 @@ pub(crate) enum Want {
 }
 
 /// A block of the file system, and what is known of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Expected {
     /// The block, counted from the file system's start.
     pub(crate) block: u64,
     /// What it has to be.
     pub(crate) want: Want,
+    /// Whether it was seen in the xor of all members alone. The xor of an odd number of blocks with a CRC each has one
+    /// too, so that this means something only where a missing member holds that xor.
+    pub(crate) of_xor: bool,
 }
+
+impl Expected {
+    pub(crate) fn new(block: u64, want: Want) -> Self {
+        Self { block, want, of_xor: false }
+    }
+}
+
+/// Finds blocks of the file system among the members.
+pub(crate) trait Finder {
+    /// Whether every member still has what the array had at `block`: md wrote its superblocks over none of it.
+    fn knows(&self, block: u64) -> bool;
+
+    /// The block at `block` for which `is_right` holds; `None` if none of the members has it.
+    async fn find(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>>;
+
+    /// The `blocks` blocks from `first` on, if `node` recognizes the first, and their CRC tells which the others are.
+    async fn find_node(&mut self, first: u64, blocks: u64, node: &dyn Fn(&[u8]) -> Option<Node>) -> Option<Vec<u8>>;
+}
+
+/// What the first block of several says of all.
+pub(crate) struct Node {
+    /// The usual CRC-32C of all.
+    pub(crate) stored: u32,
+    /// The register behind the first block, begun with ones and not inverted.
+    pub(crate) register: u32,
+}
+
+/// The result of a walk through a file system.
+#[derive(Default)]
+pub(crate) struct Walk {
+    /// What is known of blocks.
+    pub(crate) expected: Vec<Expected>,
+    /// Blocks of metadata that no member has at their place.
+    pub(crate) lost: Vec<u64>,
+    /// Whether even the first of all is nowhere.
+    pub(crate) is_wrong: bool,
+}
+
+impl Walk {
+    /// Notes the block that was found at `block`.
+    pub(crate) fn note(&mut self, block: u64, found: &[u8]) {
+        self.expected.push(Expected::new(block, Want::Sum(crate::crc::sum(found))));
+    }
+
+    /// Notes that a block was not found, if all that the members have there was looked at.
+    pub(crate) fn lose(&mut self, block: u64, finder: &impl Finder) {
+        if finder.knows(block) {
+            self.lost.push(block);
+        }
+    }
+}
+
+/// A walk ends when so many blocks are nowhere: its shape is wrong.
+pub(crate) const LOST_MAX: usize = 12;
 
 /// Little-endian and big-endian numbers of a block; 0 past its end.
 pub(crate) mod number {

@@ -5,7 +5,7 @@
 use crate::crc::{BLOCK, holds_own};
 use crate::seen::number::{be16, be32, be64, id};
 use crate::seen::{Expected, Place, Want};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What a superblock says of the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,15 +24,22 @@ pub(crate) struct Super {
 struct Addressed {
     id: [u8; 16],
     block: u64,
-    sequence: u64,
+    version: Version,
     sum: u32,
+}
+
+/// Which version of a block this is: later ones are greater, and what members hold is greater than any xor of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Version {
+    is_held: bool,
+    sequence: u64,
 }
 
 /// An inode's block, and the ends of its files. Their addresses need the superblock.
 struct Inodes {
     id: [u8; 16],
     first: u64,
-    sequence: u64,
+    version: Version,
     sum: u32,
     /// The address of a file's last block, and the bytes of the file in it.
     ends: Vec<(u64, u16)>,
@@ -46,7 +53,7 @@ pub(crate) struct Seen {
     /// Superblocks at the start of a file system, with their block's sequence number and sum.
     pub(crate) supers: Vec<(Place, Super, u64, u32)>,
     /// The group's number and the sum of each group's first block.
-    groups: Vec<(Super, u32, u64, u32)>,
+    groups: Vec<(Super, u32, Version, u32)>,
     addressed: Vec<Addressed>,
     inodes: Vec<Inodes>,
 }
@@ -58,26 +65,26 @@ impl Seen {
             SUPER => self.look_at_group(place, sum, block),
             // Short B-tree blocks.
             0x4142_3342 | 0x4142_3343 | 0x4941_4233 | 0x4649_4233 | 0x524d_4233 | 0x5233_4643 => {
-                self.add(sum, block, [52, 16, 24, 32]);
+                self.add(place, sum, block, [52, 16, 24, 32]);
             }
-            0x424d_4133 => self.add(sum, block, [64, 24, 32, 40]),
+            0x424d_4133 => self.add(place, sum, block, [64, 24, 32, 40]),
             // Blocks of directories.
-            0x5844_4233 | 0x5844_4433 | 0x5844_4633 => self.add(sum, block, [4, 8, 16, 24]),
-            word if word >> 16 == 0x494e => self.look_at_inodes(sum, block),
+            0x5844_4233 | 0x5844_4433 | 0x5844_4633 => self.add(place, sum, block, [4, 8, 16, 24]),
+            word if word >> 16 == 0x494e => self.look_at_inodes(place, sum, block),
             _ if matches!(be16(block, 8), 0x3df1 | 0x3dff | 0x3ebe | 0x3bee) => {
-                self.add(sum, block, [12, 16, 24, 32]);
+                self.add(place, sum, block, [12, 16, 24, 32]);
             }
             _ => {}
         }
     }
 
     /// Adds a block with its CRC, address, sequence number and uuid at these places.
-    fn add(&mut self, sum: u32, block: &[u8], [crc_at, block_at, sequence_at, id_at]: [usize; 4]) {
+    fn add(&mut self, place: Place, sum: u32, block: &[u8], [crc_at, block_at, sequence_at, id_at]: [usize; 4]) {
         if holds_own(block, crc_at) {
             self.addressed.push(Addressed {
                 id: id(block, id_at),
                 block: be64(block, block_at) / 8,
-                sequence: be64(block, sequence_at),
+                version: Version { is_held: place.disk.is_some(), sequence: be64(block, sequence_at) },
                 sum,
             });
         }
@@ -110,10 +117,11 @@ impl Seen {
         if group == 0 {
             self.supers.push((place, found, be64(header, 208), sum));
         }
-        self.groups.push((found, group, be64(header, 208), sum));
+        let version = Version { is_held: place.disk.is_some(), sequence: be64(header, 208) };
+        self.groups.push((found, group, version, sum));
     }
 
-    fn look_at_inodes(&mut self, sum: u32, block: &[u8]) {
+    fn look_at_inodes(&mut self, place: Place, sum: u32, block: &[u8]) {
         // The size of an inode is a field of the superblock. The CRC tells which one it is.
         let Some(bytes) = [512, 1024, 2048, 256].into_iter().find(|bytes| holds_own(&block[..*bytes], 100)) else {
             return;
@@ -125,7 +133,10 @@ impl Seen {
         self.inodes.push(Inodes {
             id: id(block, 160),
             first: be64(block, 152),
-            sequence: block.chunks_exact(bytes).map(|inode| be64(inode, 112)).max().unwrap_or(0),
+            version: Version {
+                is_held: place.disk.is_some(),
+                sequence: block.chunks_exact(bytes).map(|inode| be64(inode, 112)).max().unwrap_or(0),
+            },
             sum,
             ends: block.chunks_exact(bytes).filter_map(end_of).collect(),
             data: block.chunks_exact(bytes).flat_map(extents_of).map(|(_, start, count)| (start, count)).collect(),
@@ -134,38 +145,40 @@ impl Seen {
 
     /// What is known of the file system of `found`: of several versions of a block the latest.
     pub(crate) fn expected(&self, found: &Super) -> Vec<Expected> {
-        let mut newest: HashMap<u64, (u64, u32)> = HashMap::new();
-        let mut add = |block: u64, sequence: u64, sum: u32| {
-            let entry = newest.entry(block).or_insert((sequence, sum));
-            if entry.0 < sequence {
-                *entry = (sequence, sum);
+        let mut newest: HashMap<u64, (Version, u32)> = HashMap::new();
+        let mut add = |block: u64, version: Version, sum: u32| {
+            let entry = newest.entry(block).or_insert((version, sum));
+            if entry.0 < version {
+                *entry = (version, sum);
             }
         };
-        for (own, group, sequence, sum) in self.groups.iter().filter(|(own, ..)| own.id == found.id) {
-            add(u64::from(*group) * u64::from(own.group_blocks), *sequence, *sum);
+        for (own, group, version, sum) in self.groups.iter().filter(|(own, ..)| own.id == found.id) {
+            add(u64::from(*group) * u64::from(own.group_blocks), *version, *sum);
         }
-        for Addressed { block, sequence, sum, .. } in self.addressed.iter().filter(|own| own.id == found.id) {
-            add(*block, *sequence, *sum);
+        for Addressed { block, version, sum, .. } in self.addressed.iter().filter(|own| own.id == found.id) {
+            add(*block, *version, *sum);
         }
-        let (mut ends, mut data) = (HashMap::new(), HashMap::new());
-        for inodes in self.inodes.iter().filter(|own| own.id == found.id) {
-            let block = found.linear(inodes.first >> found.inodes_log);
-            add(block, inodes.sequence, inodes.sum);
-            for (at, end) in &inodes.ends {
-                ends.insert((block, *at), (inodes.sum, block, found.linear(*at), *end));
-            }
-            data.extend(
-                inodes.data.iter().map(|(at, count)| ((block, *at), (inodes.sum, block, found.linear(*at), *count))),
-            );
+        let inodes = || self.inodes.iter().filter(|own| own.id == found.id);
+        let block_of = |inodes: &Inodes| found.linear(inodes.first >> found.inodes_log);
+        inodes().for_each(|own| add(block_of(own), own.version, own.sum));
+        let mut expected: HashSet<Expected> = HashSet::new();
+        for (block, (version, sum)) in &newest {
+            expected.insert(Expected { block: *block, want: Want::Sum(*sum), of_xor: !version.is_held });
         }
         // Only inodes in the latest version of their block count.
-        let ends = ends.into_values().filter(|(sum, block, ..)| newest.get(block).is_some_and(|(_, own)| own == sum));
-        let ends: Vec<_> = ends.map(|(_, _, block, end)| Expected { block, want: Want::End(end) }).collect();
-        let data = data.into_values().filter(|(sum, block, ..)| newest.get(block).is_some_and(|(_, own)| own == sum));
-        let data = data.flat_map(|(_, _, start, count)| start..start.saturating_add(count));
-        let data: Vec<_> = data.map(|block| Expected { block, want: Want::Data }).collect();
-        let sums = newest.into_iter().map(|(block, (_, sum))| Expected { block, want: Want::Sum(sum) });
-        sums.chain(ends).chain(data).filter(|expected| expected.block < found.blocks).collect()
+        let is_newest = |own: &&Inodes| newest.get(&block_of(own)) == Some(&(own.version, own.sum));
+        for own in inodes().filter(is_newest) {
+            let of_xor = !own.version.is_held;
+            let at = |address: u64| found.linear(address);
+            expected.extend(own.ends.iter().map(|(end, bytes)| Expected {
+                block: at(*end),
+                want: Want::End(*bytes),
+                of_xor,
+            }));
+            let data = own.data.iter().flat_map(|(start, count)| at(*start)..at(*start).saturating_add(*count));
+            expected.extend(data.map(|block| Expected { block, want: Want::Data, of_xor }));
+        }
+        expected.into_iter().filter(|expected| expected.block < found.blocks).collect()
     }
 }
 

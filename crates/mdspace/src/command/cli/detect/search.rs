@@ -48,8 +48,18 @@ struct ShapeFound {
     fits: u64,
     /// Those that are not.
     against: u64,
+    /// Bytes that it takes for data, and in which superblocks of md have been written since.
+    overwritten: Vec<Overwritten>,
     /// Commands that come next.
     next: Vec<String>,
+}
+
+/// Bytes of a disk.
+#[derive(Serialize)]
+struct Overwritten {
+    name: String,
+    at: u64,
+    bytes: u64,
 }
 
 /// Runs `mdspace detect --search`.
@@ -121,10 +131,13 @@ impl Report {
         if self.unreadable_bytes > 0 {
             text += &format!("unreadable: {}\n", Size(self.unreadable_bytes));
         }
-        for ShapeFound { geometry, left_out, fits, against, next } in &self.shapes {
+        for ShapeFound { geometry, left_out, fits, against, overwritten, next } in &self.shapes {
             text += &format!("geometry: {geometry}\n  {fits} known blocks fit it, {against} do not\n");
             if !left_out.is_empty() {
                 text += &format!("  stale, or not of this array: {}\n", left_out.join(" "));
+            }
+            for Overwritten { name, at, bytes } in overwritten {
+                text += &format!("  lost: {bytes} bytes at {at} of {name}, where md has written a superblock since\n");
             }
             next.iter().for_each(|next| text += &format!("  next: {next}\n"));
         }
@@ -150,6 +163,12 @@ impl ShapeFound {
         let geometry = geometry.to_string();
         let next = vec![format!("mdspace read --geometry {} --output array.img", word(&geometry))];
         let left_out = answer.left_out.iter().map(name).collect();
-        Self { geometry, left_out, fits: answer.fits, against: answer.against, next }
+        let overwritten = answer.overwritten.iter().map(|(disk, range)| Overwritten {
+            name: name(disk),
+            at: range.start,
+            bytes: range.end - range.start,
+        });
+        let (fits, against) = (answer.fits, answer.against);
+        Self { geometry, left_out, fits, against, overwritten: overwritten.collect(), next }
     }
 }

@@ -1,0 +1,53 @@
+//! What speaks against each member in each slot of a shape, by the clues.
+
+use crate::evidence::Clue;
+use crate::shape::{Shape, copies};
+use format::geometry::{Geometry, Level, Role};
+use format::units::ArrayByte;
+
+/// A clue that has no exceptions costs as much as so many that have.
+pub(crate) const SURE: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+
+/// For each slot and each member, the clues against the member there; the last columns are missing members.
+pub(crate) fn cost(shape: Shape, geometry: &Geometry, members: &[usize], clues: &[Clue]) -> Vec<Vec<u64>> {
+    let slots = usize::from(shape.slots);
+    let mut cost = vec![vec![0; slots]; slots];
+    for clue in clues {
+        for (copy, (slot, _)) in copies(geometry, clue.block).into_iter().enumerate() {
+            for (column, against) in cost[slot].iter_mut().enumerate() {
+                let fits = match members.get(column) {
+                    Some(member) => clue.holders(copy) >> member & 1 == 1,
+                    None => match shape.level {
+                        Level::Raid4 | Level::Raid5 => clue.in_xor,
+                        Level::Raid6 => clue.without != 0,
+                        Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid10 => true,
+                    },
+                };
+                *against += if fits {
+                    0
+                } else if clue.is_weak {
+                    1
+                } else {
+                    SURE
+                };
+            }
+        }
+    }
+    cost
+}
+
+/// The clues on the missing member of RAID-6 for which the member that holds Q there is not the one without which the xor
+/// is right. A cost of one member in one slot cannot say that.
+pub(crate) fn unexplained(shape: Shape, geometry: &Geometry, order: &[Option<usize>], clues: &[Clue]) -> u64 {
+    let Geometry::Parity(parity) = geometry else { return 0 };
+    let Some(missing) = order.iter().position(Option::is_none).filter(|_| shape.level == Level::Raid6) else {
+        return 0;
+    };
+    let is_unexplained = |clue: &&Clue| {
+        let (slot, at, _) = parity.locate(ArrayByte(clue.block * BLOCK));
+        let q = || order[parity.stripe(at.0 / parity.chunk_bytes()).slot_of(Role::Q)?.index()];
+        slot.index() == missing && clue.without != 0 && q().is_none_or(|member| clue.without >> member & 1 == 0)
+    };
+    clues.iter().filter(|clue| !clue.is_weak).filter(is_unexplained).count() as u64
+}
