@@ -249,7 +249,6 @@ reshapes=0 doubted=0
 logs() {
     cuts 3
     cuts 4
-    own_cuts 3
     own_cuts 4
 }
 journaled() {

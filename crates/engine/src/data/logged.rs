@@ -71,7 +71,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         new: &[(ChunkTransfer, Block)],
         after: Block,
     ) -> Option<Block> {
-        if u32::from(parity.data_chunks()) == column.asked.len() as u32 {
+        if u32::from(parity.data_chunks()) == column.asked.len() {
             return None;
         }
         let mut partial = self.core.pool.take(after.len());
