@@ -6,17 +6,18 @@
 //! everywhere: md resyncs nothing after a replay.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, Candidate, Durability, Pool, Refusal};
+use engine::{Array, AssembleOptions, Candidate, Clock, Durability, Pool, Refusal};
 use format::geometry::{Geometry, Level};
 use format::partial_parity::Header;
 use format::superblock::{Superblock, Version, decode};
 use format::units::MemberByte;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use mdspace_sim::rows::{Row, SECTOR_BYTES, rows};
 use mdspace_sim::truth::{Look, Truth};
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 type Simulated = Array<SimMember, VirtualClock>;
 
@@ -34,11 +35,15 @@ struct Shape {
     block_bytes: u32,
     /// Lost before anything is written.
     missing: Option<u16>,
+    /// Failed by command amid the writes.
+    fails: Option<u16>,
 }
 
 impl Shape {
     fn random(random: &mut Random) -> Self {
         let slots = random.within(3..6) as u16;
+        let missing = random.once_in(3).then(|| random.within(0..slots.into()) as u16);
+        let fails = (missing.is_none() && random.once_in(3)).then(|| random.within(0..slots.into()) as u16);
         Self {
             slots,
             layout: random.within(0..6) as u32,
@@ -46,7 +51,8 @@ impl Shape {
             version: *random.pick(&[Version::V1_0, Version::V1_1, Version::V1_2]),
             data_at: *random.pick(&[64 << 10, 256 << 10]),
             block_bytes: *random.pick(&[512, 4096]),
-            missing: random.once_in(3).then(|| random.within(0..slots.into()) as u16),
+            missing,
+            fails,
         }
     }
 
@@ -123,7 +129,13 @@ impl Scene {
                 self.request(&array, random).await;
             }
         };
-        join_all((0..WRITERS).map(writer)).await;
+        let failing = async {
+            let Some(slot) = self.shape.fails else { return };
+            let wait = Duration::from_micros(random.borrow_mut().within(0..4000));
+            world.clock().sleep_until(world.clock().now() + wait).await;
+            array.fail(&self.members[usize::from(slot)].name()).await.expect("the others are enough");
+        };
+        join(join_all((0..WRITERS).map(writer)), failing).await;
         if random.borrow_mut().once_in(2) {
             array.stop().await.expect("nothing fails");
         }
@@ -178,12 +190,11 @@ impl Scene {
         let array = assemble(members, options, world).await.unwrap_or_else(|why| panic!("{context}: {why}"));
         let read = array.read(0, array.pool().take(array.bytes() as usize)).await;
         let found = read.unwrap_or_else(|error| panic!("{context}: {error}"));
+        let missing = array.status().missing;
         let truth = self.truth.borrow();
         let mut unknown = 0;
         for datum in self.rows.iter().flat_map(|row| &row.data) {
-            let slot = datum.copies[0].0.0;
-            let is_lost = Some(slot) == lost || Some(slot) == self.shape.missing;
-            if is_lost && !self.is_untouched(&truth, datum.sector) {
+            if missing.contains(&datum.copies[0].0.0) && !self.is_untouched(&truth, datum.sector) {
                 unknown += 1;
                 continue;
             }
@@ -232,7 +243,7 @@ fn play(seed: u64, seen: &mut Seen) {
     let mut random = random.into_inner();
     scene.members.iter().for_each(|member| member.lose_power(&mut random));
     scene.truth.borrow_mut().interrupted();
-    let losses: Vec<_> = match shape.missing {
+    let losses: Vec<_> = match shape.missing.or(shape.fails) {
         Some(_) => vec![None],
         None => std::iter::once(None).chain((0..shape.slots).map(Some)).collect(),
     };
@@ -256,7 +267,7 @@ fn play(seed: u64, seen: &mut Seen) {
         let checked = world.run(scene.check(&members, lost, options, &world), || false);
         seen.unknown += checked.expect("the power does not go");
         world.forget_all();
-        if !is_read_only && lost.is_none() && shape.missing.is_none() {
+        if !is_read_only && lost.is_none() && shape.missing.or(shape.fails).is_none() {
             scene.check_parity(&members);
         }
     }
@@ -299,6 +310,7 @@ fn the_log_of_an_earlier_use_is_erased_before_the_next() {
         data_at: 256 << 10,
         block_bytes: 512,
         missing: None,
+        fails: None,
     };
     let course = async {
         let scene = Scene::new(shape, &world).await;
