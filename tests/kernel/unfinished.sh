@@ -70,9 +70,21 @@ compare() {
 
 # ---------------------------------------------------------------- the partial parity log of RAID-5
 
+# cut_each COUNT: the write that the logs name, cut short, with each of the members missing afterwards, or none.
+cut_each() {
+    local missing
+    hand logged $((16 << 10)) $(($1 - 1)) "${after[@]:0:$1}" || fail "$told"
+    read -ra ranges <<<"$told"
+    [ ${#ranges[@]} != 0 ] || fail "nothing is in the logs"
+    for missing in $(seq -1 $(($1 - 1))); do
+        power_cut "$missing"
+        compare
+    done
+}
+
 # cuts COUNT: writes that power cuts short, with each of the members missing afterwards, or none.
 cuts() {
-    local count=$1 write number missing
+    local count=$1 write
     rm -f was is before? after?
     blank "$count"
     mdadm --create /dev/md0 --quiet --run --level=5 --chunk=16 --raid-devices="$count" --consistency-policy=ppl --assume-clean \
@@ -92,20 +104,14 @@ cuts() {
         kept after
         hand copy /dev/md0 0 is 0 -1 afresh
         stop_md
-        hand logged $((16 << 10)) $((count - 1)) "${after[@]:0:count}" || fail "$told"
-        read -ra ranges <<<"$told"
-        [ ${#ranges[@]} != 0 ] || fail "nothing is in the logs"
-        for missing in $(seq -1 $((count - 1))); do
-            power_cut "$missing"
-            compare
-        done
+        cut_each "$count"
     done
 }
 
 # own_cuts COUNT: as `cuts`, of an array that mdspace made and wrote to. Its server is killed, so that the log names the last
 # write.
 own_cuts() {
-    local count=$1 write missing
+    local count=$1 write
     rm -f was is before? after?
     blank "$count"
     "$mdspace" create --level 5 --chunk 16K --consistency-policy ppl --assume-clean "${members[@]}" >/dev/null
@@ -128,13 +134,7 @@ own_cuts() {
         serve "${members[@]}" --read-only
         hand receive is || fail "$told"
         stop_serving
-        hand logged $((16 << 10)) $((count - 1)) "${after[@]:0:count}" || fail "$told"
-        read -ra ranges <<<"$told"
-        [ ${#ranges[@]} != 0 ] || fail "nothing is in the logs"
-        for missing in $(seq -1 $((count - 1))); do
-            power_cut "$missing"
-            compare
-        done
+        cut_each "$count"
         stop_by_md
     done
 }
