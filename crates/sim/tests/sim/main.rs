@@ -19,6 +19,7 @@ mod live_growth;
 mod no_space;
 mod observe;
 mod parity_log;
+mod stripe_log;
 mod partial_parity;
 mod reads;
 mod recovery;
