@@ -222,6 +222,9 @@ impl History {
             let (window, in_flight) = (4096 << sweeps.within(0..8), 4096 << sweeps.within(0..8));
             setup.sweep_transfers = SweepTransfers { window_bytes: Some(window), in_flight_bytes: in_flight };
         }
+        if Random::new(seed ^ PARITY_LOGS).once_in(3) {
+            setup.log_parity();
+        }
         let beyond = random.once_in(8);
         let mut steps = Chooser::new(&setup, &mut random).steps(&mut random);
         let mut others = Random::new(seed ^ OTHERS);
@@ -234,6 +237,9 @@ impl History {
 
 /// A random stream of its own leaves the other histories as they are: xtask's mutants know histories by their seeds.
 const OTHERS: u64 = 0x7e5_021d;
+
+/// Likewise. With this number, no history in the table of mutants has a partial parity log.
+const PARITY_LOGS: u64 = 0x9a7a_1863;
 
 /// Adds a use by md after the steps, followed by more steps, and at random after other ends of a life.
 fn with_others(setup: &Setup, mut steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
