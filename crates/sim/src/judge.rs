@@ -204,6 +204,13 @@ fn assemble<'a>(
     });
     // md uses the first of these superblocks that it reads, so the one that trusts most is judged.
     let resync = resyncs.map(|resync| resync.unwrap_or(u64::MAX)).max().filter(|&offset| offset != u64::MAX);
+    // md then refuses to start the array.
+    let names_log = |superblock: &Superblock| superblock.ppl.is_some();
+    if same_age().any(names_log)
+        && let Some(without) = slots.iter().chain(&successors).flatten().find(|member| member.log.is_none())
+    {
+        return Err(format!("md may expect a partial parity log, but member {} has none", without.number));
+    }
     let file = file.filter(|_| freshest.bitmap.is_none()).and_then(|bytes| bitmap_file(bytes, freshest)).map(Rc::new);
     let logged = match Geometry::new(&freshest.shape(&[])) {
         Ok(Geometry::Parity(parity)) if freshest.ppl.is_some() && resync.is_some() => Some(parity),

@@ -25,8 +25,8 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
     }
 
     async fn log_write(&self, entries: Vec<LogEntry>) -> Result<Logged, ArrayError> {
-        match &self.parity_log {
-            Some(log) if !entries.is_empty() && !mutant!("entry-not-written") => self.log_to(log, entries).await,
+        match self.parity_log() {
+            Some(log) if !entries.is_empty() && !mutant!("entry-not-written") => self.log_to(&log, entries).await,
             _ => Ok(Logged::NOTHING),
         }
     }

@@ -6,11 +6,12 @@
 //! * [`transaction`]: how a change begins. [`superblocks`]: the rounds that write it, and members that
 //!   leave.
 //! * [`authority`]: what the data path asks for. [`bitmap`]: the write-intent bitmap.
-//! * [`parity_log`]: the partial parity log of the running array.
+//! * [`consistency`]: changes between bitmap, log and neither. [`parity_log`]: the partial parity log of the running array.
 //! * [`partial_parity`], [`journal`]: replay logs, before the array runs.
 
 mod authority;
 pub(crate) mod bitmap;
+pub(crate) mod consistency;
 pub(crate) mod journal;
 pub(crate) mod parity_log;
 pub(crate) mod partial_parity;

@@ -21,8 +21,7 @@ pub(crate) struct Metadata<M: Member, C: Clock> {
     pub(crate) marked_dirty: Signal,
     intent: Guarded<Option<Rc<IntentBitmap<M>>>>,
     lock: MetadataLock,
-    /// The partial parity log, when the array has one.
-    pub(super) parity_log: Option<ParityLog>,
+    parity_log: Guarded<Option<Rc<ParityLog>>>,
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
@@ -31,6 +30,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let record = Guarded::new(record);
         let devices = core.devices();
         let parity_log = devices.iter().filter_map(|device| device.parity_log_room()).min().map(ParityLog::new);
+        let parity_log = Guarded::new(parity_log.map(Rc::new));
         Self { core, record, marked_dirty: Signal::default(), intent, lock: MetadataLock::default(), parity_log }
     }
 
@@ -57,7 +57,17 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Whether the array has a partial parity log.
     pub(crate) fn has_parity_log(&self) -> bool {
-        self.parity_log.is_some()
+        self.parity_log.borrow().is_some()
+    }
+
+    /// The partial parity log, when the array has one.
+    pub(super) fn parity_log(&self) -> Option<Rc<ParityLog>> {
+        self.parity_log.borrow().clone()
+    }
+
+    /// From now on this is the array's log, or it has none.
+    pub(super) fn set_parity_log(&self, guard: &MetadataGuard<'_>, log: Option<ParityLog>) {
+        *self.parity_log.borrow_mut(guard) = log.map(Rc::new);
     }
 
     /// From now on this is the array's bitmap, or it has none.

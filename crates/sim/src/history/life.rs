@@ -180,7 +180,8 @@ impl Runner<'_> {
         let strained = forced || is_beyond || self.has_parity() && !agreed && impaired.contains(&true);
         self.shared.lenient.set(self.history.beyond || strained || self.is_rotten.get());
         self.shared.failed.set(false);
-        if self.history.setup.logs_parity() {
+        if array.status().consistency_policy == "ppl" {
+            self.tally.count("lives with a partial parity log");
             self.taint_lost_writes(&impaired);
         }
         let found = self.look(&array).await;
@@ -311,6 +312,7 @@ impl Runner<'_> {
             Step::Join { member, way } => self.join_array(array, member, way),
             Step::Replace { member } => self.replace(array, member),
             Step::ChangeBitmap(change) => self.change_bitmap(array, change),
+            Step::ChangePolicy(policy) => self.change_policy(array, policy),
             Step::LoseFile => self.file.faults().gone.set(true),
             Step::Remove { member } => {
                 let slot = member as usize % self.members.len();

@@ -30,6 +30,8 @@ pub struct Setup {
     pub component_bytes: Vec<u64>,
     /// What limits the resync after a crash.
     pub consistency: Consistency,
+    /// Whether members have room for a partial parity log.
+    pub has_log_room: bool,
     /// The members' logical block.
     pub block_bytes: u32,
     /// The unit at which a loss of power tears writes.
@@ -158,6 +160,7 @@ impl Setup {
             chunk_bytes,
             component_bytes,
             consistency,
+            has_log_room: false,
             block_bytes: if random.once_in(3) { 4096 } else { 512 },
             // A superblock 0.90 is 4 KiB and has no copy: if it is torn, the member is lost, to md as well.
             tear_bytes: if is_old || random.once_in(3) { 4096 } else { 512 },
@@ -186,18 +189,19 @@ impl Setup {
         }
     }
 
-    /// Gives the array a partial parity log, if it can have one. Its parity then has to be right from the beginning:
-    /// md trusts the parity of a dirty array with such a log, also in the array's first resync.
-    pub(super) fn log_parity(&mut self) {
-        if self.level == Level::Raid5 && !self.is_old() {
+    /// Whether the array can have a partial parity log.
+    pub(super) fn may_log_parity(&self) -> bool {
+        self.level == Level::Raid5 && !self.is_old()
+    }
+
+    /// Gives the array room for a partial parity log, and the log, if it is `on` from the beginning. Parity then has to be
+    /// right from the beginning, too: md trusts the parity of a dirty array with such a log, also in its first resync.
+    pub(super) fn log_parity(&mut self, on: bool) {
+        self.has_log_room = true;
+        if on {
             self.consistency = Consistency::PartialParity;
             (self.integrity, self.unknown_contents) = (false, false);
         }
-    }
-
-    /// Whether the array has a partial parity log.
-    pub fn logs_parity(&self) -> bool {
-        self.consistency == Consistency::PartialParity
     }
 
     /// Whether a sweep has several windows.
@@ -238,10 +242,10 @@ impl Setup {
     /// The first byte of data with metadata 1.1 and 1.2, and the room after the data with 1.0. A partial parity log has room
     /// for a chunk. With 1.0 it has its full size, and keeps several headers.
     fn metadata_bytes(&self) -> u64 {
-        match self.consistency {
-            Consistency::Resync | Consistency::Bitmap(_) => METADATA_BYTES,
-            Consistency::PartialParity if self.version.is_at_end() => METADATA_BYTES + (1 << 20),
-            Consistency::PartialParity => METADATA_BYTES + self.chunk_bytes,
+        match self.has_log_room {
+            false => METADATA_BYTES,
+            true if self.version.is_at_end() => METADATA_BYTES + (1 << 20),
+            true => METADATA_BYTES + self.chunk_bytes,
         }
     }
 
@@ -260,7 +264,7 @@ impl Setup {
                 Consistency::Bitmap(chunk) => BitmapChoice::Chunk(chunk),
                 Consistency::Resync | Consistency::PartialParity => BitmapChoice::None,
             },
-            parity_log: self.logs_parity(),
+            parity_log: self.consistency == Consistency::PartialParity,
             contents: if self.unknown_contents { Contents::Unknown } else { Contents::Consistent },
             integrity: self.integrity,
             ..Recipe::new(self.level, [7; 16])

@@ -96,6 +96,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(too_few(&geometry, &missing, &left_out, &spares, &rescue));
         }
         let devices = devices_of(&slots, &spares);
+        logs::drop_unfinished(&mut freshest, &devices);
+        logs::give_to_spares(&freshest, &devices);
         let find_checksums = async || {
             for device in &devices {
                 device.find_checksums(&pool, clock.wall(), options.verify).await;
