@@ -204,9 +204,8 @@ fn assemble<'a>(
     });
     // md uses the first of these superblocks that it reads, so the one that trusts most is judged.
     let resync = resyncs.map(|resync| resync.unwrap_or(u64::MAX)).max().filter(|&offset| offset != u64::MAX);
-    // md then refuses to start the array.
-    let names_log = |superblock: &Superblock| superblock.ppl.is_some();
-    if same_age().any(names_log)
+    // md then refuses to start the array. If only some of the newest name a log, it depends on their order.
+    if same_age().all(|superblock| superblock.ppl.is_some())
         && let Some(without) = slots.iter().chain(&successors).flatten().find(|member| member.log.is_none())
     {
         return Err(format!("md may expect a partial parity log, but member {} has none", without.number));

@@ -12,6 +12,9 @@
 //! 3. The anchor gets its log, and its superblock names it. This one write decides.
 //! 4. The other members get the anchor's events, and then all the next.
 //!
+//! If the anchor fails in step 3, the others go on with their logs. Until their events are past the anchor's, md may refuse
+//! to start an array that is given the anchor, too.
+//!
 //! Superblocks that are one event behind count as members, but what they say of a log does not. A log is *turned off* in
 //! an ordinary round: the first superblock without it has the most events.
 //!
@@ -118,7 +121,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                 return refuse("superblock.feature_map", reason);
             }
         }
-        if !self.core.health.agreed.get() && !mutant!("log-over-wrong-parity") {
+        if !self.core.health.agreed.get() {
             let refusal = Refusal::new("parity may not agree with the data yet, and a partial parity log relies on it");
             return Err(refusal.advice("try again when the resync has ended: `mdspace status` shows it"));
         }
@@ -133,6 +136,10 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     async fn begin_parity_log(&self, guard: &MetadataGuard<'_>) -> Result<(), Refusal> {
         self.publish(guard).await.map_err(ArrayError::refusal)?; // so that all have the same events
         let planned = self.plan_parity_log()?;
+        if mutant!("log-named-in-a-round") {
+            planned.iter().for_each(|(device, with_log)| device.superblock.replace(with_log.clone()));
+            return self.publish(guard).await.map_err(ArrayError::refusal);
+        }
         let is_in_sync = |(device, _): &Planned<M>| device.state.get() == DeviceState::InSync;
         let anchor = planned.iter().position(is_in_sync).expect("a running array has a member in sync");
         if let Err(failures) = self.core.to_the_end(self.name_logs(guard, planned, anchor)).await {
@@ -152,7 +159,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     ) -> Result<(), Failures<M>> {
         let (anchor, anchors_log) = planned.remove(anchor);
         let behind = self.record().events;
-        self.record_mut(guard).events = behind + u64::from(!mutant!("log-named-without-anchor"));
+        self.record_mut(guard).events = behind + 1;
         let Superblock { resync, roles, bitmap, .. } = self.superblock_of(&anchor);
         self.record_mut(guard).lagging = Some(SharedFields { resync, roles, bitmap });
         write_all([self.write_superblock(&anchor, self.superblock_of(&anchor))], [&anchor]).await?;

@@ -20,6 +20,7 @@ mod no_space;
 mod observe;
 mod parity_log;
 mod partial_parity;
+mod policies;
 mod reads;
 mod recovery;
 mod replace;
