@@ -27,10 +27,10 @@ const HEADROOM_MAX: u64 = 128 * MEBIBYTE;
 const MEMBER_SECTORS_MIN: u64 = 24;
 
 /// Sectors of the partial parity log, in place of a bitmap: constant, where there is room.
-const PARITY_LOG_SECTORS: u64 = 2048;
+pub(crate) const PARITY_LOG_SECTORS: u64 = 2048;
 
 /// The least sectors of a log in which the kernel keeps several in a row: 128 KiB and a header.
-const PARITY_LOGS_SECTORS: u64 = 264;
+pub(crate) const PARITY_LOGS_SECTORS: u64 = 264;
 
 /// Bytes of the bitmap's own superblock.
 const BITMAP_SUPERBLOCK_BYTES: u64 = 256;

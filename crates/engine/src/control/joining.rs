@@ -61,8 +61,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.check_absent(&name)?;
         let place_to_return = self.check_return(&name, &superblock)?;
         let named = Named::by(&name, &member, &superblock, &self.core.pool).await;
-        // A member that left in the round that added the bitmap does not know where it is.
+        // A member that left in the round that added the bitmap does not know where it is. One that returns needs a
+        // bitmap, so the array has no log.
         let superblock = superblock
+            .without_parity_log()
             .with_bitmap(self.any_superblock().bitmap, member.limits().bytes)
             .map_err(|defect| Refusal::defect(&name, defect))?;
         self.check_newcomer(&name, &member, &superblock)?;

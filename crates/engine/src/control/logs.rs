@@ -17,7 +17,7 @@
 use crate::base::buffer::Pool;
 use crate::control::forced::slots_text;
 use crate::control::offer::AssembleOptions;
-use crate::device::Device;
+use crate::device::{Device, DeviceState};
 use crate::metadata::partial_parity::{self, Replayed, Slots};
 use crate::metadata::stripe_log::replay::{self, Found};
 use crate::seam::error::Refusal;
@@ -66,6 +66,32 @@ pub(crate) fn check_journal(name: &str, journal: Option<&str>, options: &Assembl
 /// The warning for an array that is read without its journal.
 pub(crate) const JOURNAL_WARNING: &str = "the write journal is not given: writes that it alone held are lost, the last \
     ones may be there in part, and the array is read-only";
+
+/// Drops the logs unless all superblocks with the most events name one, also those of members without all data. Power
+/// went while the log was being turned on or off, when no write was under way ([`crate::metadata::consistency`]).
+pub(crate) fn drop_unfinished<M: Member>(freshest: &mut Superblock, devices: &[Rc<Device<M>>]) {
+    let newest = devices.iter().map(|device| device.superblock.borrow().events).max();
+    let lacks_log = |device: &Rc<Device<M>>| {
+        let own = device.superblock.borrow();
+        Some(own.events) == newest && own.ppl.is_none()
+    };
+    if devices.iter().any(lacks_log) && !mutant!("unfinished-log-kept") {
+        freshest.ppl = None;
+        devices.iter().for_each(|device| device.superblock.borrow_mut().ppl = None);
+    }
+}
+
+/// Gives spares a log if the array has one. A spare may have left before that, as it has no age.
+pub(crate) fn give_to_spares<M: Member>(freshest: &Superblock, devices: &[Rc<Device<M>>]) {
+    let is_without = |device: &&Rc<Device<M>>| {
+        device.state.get() == DeviceState::Spare && device.superblock.borrow().ppl.is_none()
+    };
+    for device in devices.iter().filter(|_| freshest.ppl.is_some()).filter(is_without) {
+        let with_log = device.superblock.borrow().with_parity_log(device.member.limits().bytes);
+        // One without room is refused by name.
+        with_log.into_iter().for_each(|with_log| device.superblock.replace(with_log));
+    }
+}
 
 /// Refuses to write to an array whose partial parity log this engine cannot keep. It has to hold a chunk. Checksums are
 /// not kept by a replay, here or by md.

@@ -125,8 +125,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Zeroes whole units.
-    async fn zero_whole(&self, range: Range<u64>, means: Means) -> Result<(), ArrayError> {
-        let _lock = self.lock_whole(&range).await;
+    async fn zero_whole(self: &Rc<Self>, range: Range<u64>, means: Means) -> Result<(), ArrayError> {
+        let lock = self.lock_whole(&range).await;
+        if self.authority.logging() == Logging::Neighbours {
+            // The log was begun since the request.
+            drop(lock);
+            return self.write_zeros(range).await;
+        }
+        let _lock = lock;
         self.core.to_the_end(self.marked(&range, async |_: Marked<'_>| self.zero_extents(&range, means).await)).await
     }
 

@@ -22,10 +22,8 @@ pub(crate) struct Metadata<M: Member, C: Clock> {
     pub(crate) marked_dirty: Signal,
     intent: Guarded<Option<Rc<IntentBitmap<M>>>>,
     lock: MetadataLock,
-    /// The partial parity log, when the array has one.
-    pub(super) parity_log: Option<ParityLog>,
-    /// The stripe log, when the array keeps one.
-    pub(super) stripe_log: Option<StripeLog>,
+    parity_log: Guarded<Option<Rc<ParityLog>>>,
+    stripe_log: Guarded<Option<Rc<StripeLog>>>,
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
@@ -34,7 +32,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let record = Guarded::new(record);
         let devices = core.devices();
         let parity_log = devices.iter().filter_map(|device| device.parity_log_room()).min().map(ParityLog::new);
-        let stripe_log = core.context.stripe_log().map(StripeLog::new);
+        let parity_log = Guarded::new(parity_log.map(Rc::new));
+        let stripe_log = Guarded::new(core.context.stripe_log().map(StripeLog::new).map(Rc::new));
         let (marked_dirty, lock) = (Signal::default(), MetadataLock::default());
         Self { core, record, marked_dirty, intent, lock, parity_log, stripe_log }
     }
@@ -62,12 +61,32 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Whether the array has a partial parity log.
     pub(crate) fn has_parity_log(&self) -> bool {
-        self.parity_log.is_some()
+        self.parity_log.borrow().is_some()
+    }
+
+    /// The partial parity log, when the array has one.
+    pub(super) fn parity_log(&self) -> Option<Rc<ParityLog>> {
+        self.parity_log.borrow().clone()
+    }
+
+    /// From now on this is the array's log, or it has none.
+    pub(super) fn set_parity_log(&self, guard: &MetadataGuard<'_>, log: Option<ParityLog>) {
+        *self.parity_log.borrow_mut(guard) = log.map(Rc::new);
     }
 
     /// Whether the array has a stripe log.
     pub(crate) fn has_stripe_log(&self) -> bool {
-        self.stripe_log.is_some()
+        self.stripe_log.borrow().is_some()
+    }
+
+    /// The stripe log, when the array has one.
+    pub(super) fn stripe_log(&self) -> Option<Rc<StripeLog>> {
+        self.stripe_log.borrow().clone()
+    }
+
+    /// From now on this is the array's stripe log, or it has none.
+    pub(super) fn set_stripe_log(&self, guard: &MetadataGuard<'_>, log: Option<StripeLog>) {
+        *self.stripe_log.borrow_mut(guard) = log.map(Rc::new);
     }
 
     /// From now on this is the array's bitmap, or it has none.

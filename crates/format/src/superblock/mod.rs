@@ -17,6 +17,7 @@ mod area;
 mod checksum;
 mod create;
 mod grow;
+mod parity_log;
 mod places;
 mod reshape;
 mod types;

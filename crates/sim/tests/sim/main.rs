@@ -21,6 +21,7 @@ mod observe;
 mod parity_log;
 mod stripe_log;
 mod partial_parity;
+mod policies;
 mod reads;
 mod recovery;
 mod replace;

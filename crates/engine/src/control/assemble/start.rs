@@ -36,7 +36,6 @@ use format::superblock::Resync;
 use format::units::{Sectors, Slot};
 use std::ops::Range;
 use std::rc::Rc;
-use std::time::Duration;
 
 /// Why parity is doubted although the superblock calls the array clean.
 const UNBUILT: &str = "its lockless bitmap has parts that are not clean, where parity may not have been built yet";
@@ -99,6 +98,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(too_few(&geometry, &missing, &left_out, &spares, &rescue));
         }
         let devices = devices_of(&slots, &spares);
+        logs::drop_unfinished(&mut freshest, &devices);
+        logs::give_to_spares(&freshest, &devices);
         let find_checksums = async || {
             for device in &devices {
                 device.find_checksums(&pool, clock.wall(), options.verify).await;
@@ -178,7 +179,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         };
         if let Some(epoch) = stripe_log.epoch().filter(|_| !options.read_only) {
             let is_built = agreed || is_replayed;
-            assembled.context.keep_stripe_log(LogState::new(later_epoch(clock.wall(), epoch), is_built));
+            assembled.context.keep_stripe_log(LogState::after(epoch, clock.wall(), is_built));
         }
         let array = Self::start(assembled, &devices, &options, pool, clock);
         array.write_data_only(data_only).await?;
@@ -230,11 +231,6 @@ impl<M: Member, C: Clock> Control<M, C> {
         let data = Rc::new(DataPlane::new(core.clone(), metadata.clone(), &data_options));
         Self::new(core, metadata, data, options.verify, assembled.origin)
     }
-}
-
-/// A log's epoch, later than `before`.
-fn later_epoch(now: Duration, before: u64) -> u64 {
-    (now.as_micros() as u64).max(before + 1)
 }
 
 /// What assembly has decided.
