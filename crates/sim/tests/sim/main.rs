@@ -16,6 +16,7 @@ mod intent;
 mod journal;
 mod learning;
 mod live_growth;
+mod log_cost;
 mod no_space;
 mod observe;
 mod parity_log;
