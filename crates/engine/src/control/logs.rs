@@ -82,9 +82,8 @@ pub(crate) fn drop_unfinished<M: Member>(freshest: &mut Superblock, devices: &[R
 
 /// Gives spares a log if the array has one. A spare may have left before that, as it has no age.
 pub(crate) fn give_to_spares<M: Member>(freshest: &Superblock, devices: &[Rc<Device<M>>]) {
-    let is_without = |device: &&Rc<Device<M>>| {
-        device.state.get() == DeviceState::Spare && device.superblock.borrow().ppl.is_none()
-    };
+    let is_without =
+        |device: &&Rc<Device<M>>| device.state.get() == DeviceState::Spare && device.superblock.borrow().ppl.is_none();
     for device in devices.iter().filter(|_| freshest.ppl.is_some()).filter(is_without) {
         let with_log = device.superblock.borrow().with_parity_log(device.member.limits().bytes);
         // One without room is refused by name.
