@@ -215,7 +215,7 @@ async fn write_all<'a, M: Member + 'a>(
     writes: impl IntoIterator<Item = impl Future<Output = Result<(), MemberError>>>,
     devices: impl IntoIterator<Item = &'a Rc<Device<M>>>,
 ) -> Result<(), Failures<M>> {
-    let results = join_all(writes.into_iter()).await;
+    let results = join_all(writes).await;
     let failed = |(device, result): (&Rc<Device<M>>, Result<(), MemberError>)| Some((device.clone(), result.err()?));
     let failures: Failures<M> = devices.into_iter().zip(results).filter_map(failed).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures) }
