@@ -17,6 +17,9 @@ const MEBIBYTE: u64 = 2048;
 /// Sectors of the bad-block log: constant.
 pub(crate) const BAD_BLOCK_LOG_SECTORS: u64 = 8;
 
+/// Sectors that mdadm reserves for the bitmap of the longest members.
+pub(crate) const BITMAP_SECTORS_MAX: u64 = 256;
+
 /// Maximum headroom for later reshapes, in sectors: 128 MiB.
 const HEADROOM_MAX: u64 = 128 * MEBIBYTE;
 
@@ -116,7 +119,7 @@ pub(crate) const fn bitmap_space(sectors: u64) -> u64 {
     if sectors < 128 {
         0
     } else if sectors - 128 >= 200 << 21 {
-        256
+        BITMAP_SECTORS_MAX
     } else if sectors - 8 > 8 << 21 {
         128
     } else {

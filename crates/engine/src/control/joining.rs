@@ -27,6 +27,7 @@ use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member, MemberError};
 use crate::seam::report::ChangeKind;
+use format::stripe_log::Place;
 use format::superblock::{DeviceRole, Superblock, Version};
 use format::units::{DeviceNumber, SECTOR_BYTES, Slot};
 use std::rc::Rc;
@@ -156,6 +157,9 @@ impl<M: Member, C: Clock> Control<M, C> {
     ) -> Result<Rc<Device<M>>, Refusal> {
         let Candidate { name, member } = candidate;
         let failed = |error: MemberError| Refusal::member_error(&name, &error);
+        if self.metadata.has_stripe_log() {
+            Place::of(&superblock).map_err(|defect| Refusal::defect(&name, defect))?;
+        }
         erase_superblocks(&name, &member, &self.core.pool).await?;
         write_empty_log(&member, &self.core.pool, &superblock).await.map_err(failed)?;
         let place = vec![0; place_bytes(superblock.super_at(), member.limits().bytes)].into();

@@ -19,6 +19,7 @@ use crate::control::forced::slots_text;
 use crate::control::offer::AssembleOptions;
 use crate::device::{Device, DeviceState};
 use crate::metadata::partial_parity::{self, Replayed, Slots};
+use crate::metadata::stripe_log::replay::{self, Found};
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use format::geometry::Geometry;
@@ -129,6 +130,10 @@ pub(crate) enum Log {
     Replayed(Replayed),
     /// They cannot be used: why.
     Unusable(Refusal),
+    /// The stripe logs were replayed.
+    StripeLog(Replayed),
+    /// The array has a stripe log, and it does not count: why.
+    Void(Refusal),
     /// There is a write journal, and it was replayed.
     Journal {
         /// The rows of stripes that it held.
@@ -155,6 +160,34 @@ pub(crate) async fn replay<M: Member>(
     }
 }
 
+/// Replays the stripe logs of an array that was not stopped cleanly.
+pub(crate) async fn replay_stripe_log<M: Member>(
+    found: &Found,
+    geometry: &Geometry,
+    freshest: &Superblock,
+    slots: &Slots<M>,
+    options: &AssembleOptions,
+    pool: &Pool,
+) -> Log {
+    let Geometry::Parity(parity) = geometry else { return Log::Untouched };
+    if freshest.resync == Resync::Clean {
+        return Log::Untouched;
+    }
+    let logs = match found {
+        Found::None => return Log::Untouched,
+        Found::Void(reason, _) => return Log::Void(reason.clone()),
+        Found::Good(logs) => logs,
+    };
+    if !may_replay(options) || !logs.is_built() {
+        return Log::Untouched;
+    }
+    let kernel = options.kernel.unwrap_or_else(parity::Kernel::best);
+    match replay::replay(logs, parity, kernel, slots, pool).await {
+        Ok(replayed) => Log::StripeLog(replayed),
+        Err(refusal) => Log::Unusable(refusal),
+    }
+}
+
 /// Whether the members may be written, or their writes stay in memory.
 fn may_replay(options: &AssembleOptions) -> bool {
     options.replay || !options.read_only
@@ -163,7 +196,7 @@ fn may_replay(options: &AssembleOptions) -> bool {
 impl Log {
     /// Whether parity is taken to agree with the data. `missing` are slots without a current member.
     pub(crate) fn agrees(&self, missing: &[Slot]) -> bool {
-        matches!(self, Self::Replayed(_)) && !missing.is_empty()
+        matches!(self, Self::Replayed(_) | Self::StripeLog(_)) && !missing.is_empty()
     }
 
     /// What the user should know.
@@ -176,8 +209,13 @@ impl Log {
                     rows * 4
                 )];
             }
-            Self::Unusable(refusal) => return vec![format!("the partial parity log cannot be used: {refusal}")],
-            Self::Replayed(replayed) => replayed,
+            Self::Unusable(refusal) => return vec![format!("the log cannot be used: {refusal}")],
+            Self::Void(reason) => return vec![format!("the stripe log is void: {reason}")],
+            Self::Replayed(replayed) | Self::StripeLog(replayed) => replayed,
+        };
+        let (log, has_unbuilt) = match self {
+            Self::StripeLog(_) => ("stripe log", false),
+            _ => ("partial parity log", true),
         };
         let writes = if replayed.entries == 1 { "1 write".to_owned() } else { format!("{} writes", replayed.entries) };
         let torn = match replayed.torn {
@@ -188,9 +226,8 @@ impl Log {
             true => (" in memory", "; no member was changed"),
             false => ("", ""),
         };
-        let first = format!(
-            "the array was not stopped cleanly: its partial parity log was replayed{place}, {writes}{torn}{changed}"
-        );
+        let first =
+            format!("the array was not stopped cleanly: its {log} was replayed{place}, {writes}{torn}{changed}");
         let unknown = (replayed.unknown_bytes > 0).then(|| {
             format!(
                 "writes to several chunks, of which {} held {} bytes, may have been under way: what was being written there \
@@ -199,7 +236,7 @@ impl Log {
                 replayed.unknown_bytes
             )
         });
-        let unbuilt = (!missing.is_empty()).then(|| unbuilt_warning(replayed.entries, missing));
+        let unbuilt = (has_unbuilt && !missing.is_empty()).then(|| unbuilt_warning(replayed.entries, missing));
         [Some(first), unbuilt, unknown].into_iter().flatten().collect()
     }
 
@@ -211,7 +248,12 @@ impl Log {
                  member for each slot, or accept that with --force",
             )),
             Self::Untouched if freshest.ppl.is_some() && !may_replay(options) => Err(needs_its_ppl()),
-            Self::Untouched | Self::Unusable(_) | Self::Replayed(_) | Self::Journal { .. } => Ok(()),
+            Self::Untouched
+            | Self::Unusable(_)
+            | Self::Replayed(_)
+            | Self::StripeLog(_)
+            | Self::Void(_)
+            | Self::Journal { .. } => Ok(()),
         }
     }
 }

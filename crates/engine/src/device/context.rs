@@ -4,6 +4,7 @@
 
 use crate::base::buffer::Pool;
 use crate::base::notify::Signal;
+use crate::device::stripe_log::LogState;
 use crate::device::timeout::TIMEOUT_DEFAULT;
 use crate::seam::observe::Observer;
 use std::cell::{Cell, RefCell};
@@ -28,6 +29,8 @@ pub(crate) struct DeviceContext {
     pub(crate) timeout: Cell<Option<Duration>>,
     /// The newest generation of the members' partial parity logs.
     pub(crate) log_generation: Cell<u64>,
+    /// The stripe log, if the array keeps one.
+    stripe_log: RefCell<Option<Rc<LogState>>>,
 }
 
 impl DeviceContext {
@@ -42,6 +45,7 @@ impl DeviceContext {
             tick: Cell::new(0),
             timeout: Cell::new(Some(TIMEOUT_DEFAULT)),
             log_generation: Cell::new(0),
+            stripe_log: RefCell::default(),
         })
     }
 
@@ -49,6 +53,16 @@ impl DeviceContext {
     pub(crate) fn next_log_generation(&self) -> u64 {
         self.log_generation.set(self.log_generation.get() + 1);
         self.log_generation.get()
+    }
+
+    /// The stripe log, if the array keeps one.
+    pub(crate) fn stripe_log(&self) -> Option<Rc<LogState>> {
+        self.stripe_log.borrow().clone()
+    }
+
+    /// From now on the array keeps this stripe log: each superblock written is announced in its headers.
+    pub(crate) fn keep_stripe_log(&self, state: LogState) {
+        self.stripe_log.replace(Some(Rc::new(state)));
     }
 
     /// Sets the timeout of one operation; `None` or zero disables it.

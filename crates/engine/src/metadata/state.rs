@@ -8,6 +8,7 @@ use crate::core::metadata_lock::{Guarded, MetadataGuard, MetadataLock};
 use crate::metadata::bitmap::intent::IntentBitmap;
 use crate::metadata::parity_log::ParityLog;
 use crate::metadata::record::Record;
+use crate::metadata::stripe_log::StripeLog;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use std::cell::{Ref, RefMut};
@@ -22,6 +23,8 @@ pub(crate) struct Metadata<M: Member, C: Clock> {
     intent: Guarded<Option<Rc<IntentBitmap<M>>>>,
     lock: MetadataLock,
     parity_log: Guarded<Option<Rc<ParityLog>>>,
+    /// The stripe log, when the array keeps one.
+    pub(super) stripe_log: Option<StripeLog>,
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
@@ -31,7 +34,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let devices = core.devices();
         let parity_log = devices.iter().filter_map(|device| device.parity_log_room()).min().map(ParityLog::new);
         let parity_log = Guarded::new(parity_log.map(Rc::new));
-        Self { core, record, marked_dirty: Signal::default(), intent, lock: MetadataLock::default(), parity_log }
+        let stripe_log = core.context.stripe_log().map(StripeLog::new);
+        let (marked_dirty, lock) = (Signal::default(), MetadataLock::default());
+        Self { core, record, marked_dirty, intent, lock, parity_log, stripe_log }
     }
 
     /// The right to change superblocks and bitmap. Rounds follow each other in the order of these calls. The array may
@@ -68,6 +73,11 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// From now on this is the array's log, or it has none.
     pub(super) fn set_parity_log(&self, guard: &MetadataGuard<'_>, log: Option<ParityLog>) {
         *self.parity_log.borrow_mut(guard) = log.map(Rc::new);
+    }
+
+    /// Whether the array has a stripe log.
+    pub(crate) fn has_stripe_log(&self) -> bool {
+        self.stripe_log.is_some()
     }
 
     /// From now on this is the array's bitmap, or it has none.

@@ -69,6 +69,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.flush_devices().await?;
         let change = self.begin().await?;
         self.core.health.agreed.set(true);
+        if let Some(log) = self.core.context.stripe_log() {
+            log.set_built(true);
+        }
         self.core.roster.slots.borrow().iter().flatten().for_each(|device| device.state.forget_force());
         self.record_mut(&change).resync = Resync::Clean;
         if let Some(intent) = self.intent() {

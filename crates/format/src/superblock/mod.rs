@@ -31,6 +31,8 @@ pub use types::{
     BadBlockPlace, BitmapPlace, DeviceFlags, DeviceRole, Features, PplPlace, Reshape, Resync, SetName, Timestamp,
 };
 
+pub(crate) use v1::level_to_md;
+
 use crate::Defect;
 use crate::geometry::{Level, Shape};
 use crate::units::{DeviceNumber, MemberByte, Sectors};

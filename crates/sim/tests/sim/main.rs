@@ -28,5 +28,6 @@ mod replace;
 mod reshape;
 mod rot;
 mod scrub;
+mod stripe_log;
 mod stripes;
 mod zeros;

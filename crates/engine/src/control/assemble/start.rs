@@ -20,12 +20,14 @@ use crate::core::metadata_lock::Guarded;
 use crate::core::{ArrayInfo, Core, Health, Roster};
 use crate::data::{DataOptions, DataPlane};
 use crate::device::context::DeviceContext;
+use crate::device::stripe_log::LogState;
 use crate::device::{Device, DeviceState};
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::intent::IntentBitmap;
 use crate::metadata::bitmap::load::{LoadContext, load, load_file};
 use crate::metadata::bitmap::lockless;
 use crate::metadata::record::Record;
+use crate::metadata::stripe_log;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Candidate, Member};
@@ -34,6 +36,7 @@ use format::superblock::Resync;
 use format::units::{Sectors, Slot};
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Why parity is doubted although the superblock calls the array clean.
 const UNBUILT: &str = "its lockless bitmap has parts that are not clean, where parity may not have been built yet";
@@ -113,11 +116,15 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let mut warnings = Warnings::of(&geometry, &rescue, &missing, &options);
         let mut data_only = DataOnly::new();
+        let stripe_log = stripe_log::replay::find(&slots, &pool).await;
         let log = match &journal {
             Some(found) => {
                 let (log, rows) = journal::replay(found, &geometry, &slots, &pool).await?;
                 data_only = rows;
                 log
+            }
+            None if stripe_log.epoch().is_some() && rescue.taken.is_empty() => {
+                logs::replay_stripe_log(&stripe_log, &geometry, &freshest, &slots, &options, &pool).await
             }
             None if rescue.taken.is_empty() => logs::replay(&geometry, &freshest, &slots, &options, &pool).await,
             None => Log::Untouched, // the log of a stale member is stale, too
@@ -125,6 +132,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let (resync, agreed) = agreement(&geometry, &freshest, &rescue, &log, &mut warnings, &options)
             .map_err(|refusal| if is_built { refusal } else { refusal.because(UNBUILT) })
             .map_err(|refusal| refusal.because(&missing_text(&geometry, &missing, &left_out)))?;
+        let is_replayed = matches!(log, Log::StripeLog(_));
         let circumstances = LoadContext {
             freshest: &freshest,
             covered_bytes: geometry.sync_bytes(),
@@ -170,6 +178,10 @@ impl<M: Member, C: Clock> Control<M, C> {
             block_bytes,
             origin,
         };
+        if let Some(epoch) = stripe_log.epoch().filter(|_| !options.read_only) {
+            let is_built = agreed || is_replayed;
+            assembled.context.keep_stripe_log(LogState::new(later_epoch(clock.wall(), epoch), is_built));
+        }
         let array = Self::start(assembled, &devices, &options, pool, clock);
         array.write_data_only(data_only).await?;
         Ok(array)
@@ -220,6 +232,11 @@ impl<M: Member, C: Clock> Control<M, C> {
         let data = Rc::new(DataPlane::new(core.clone(), metadata.clone(), &data_options));
         Self::new(core, metadata, data, options.verify, assembled.origin)
     }
+}
+
+/// A log's epoch, later than `before`.
+fn later_epoch(now: Duration, before: u64) -> u64 {
+    (now.as_micros() as u64).max(before + 1)
 }
 
 /// What assembly has decided.

@@ -129,7 +129,10 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// When a member has no room for it.
     pub(crate) fn plan_bitmap(&self, planned: &[Planned<M>], covers: Sectors) -> Result<Option<NewBitmap>, Refusal> {
         let Some(intent) = self.intent().filter(|intent| intent.is_on_members()) else { return Ok(None) };
-        let own_room = |(device, superblock): &Planned<M>| superblock.bitmap_room_max(device.member.limits().bytes);
+        let own_room = |(device, superblock): &Planned<M>| {
+            let room = superblock.bitmap_room_max(device.member.limits().bytes);
+            room.min(device.room_before_own_areas().unwrap_or(u64::MAX))
+        };
         let room = planned.iter().map(own_room).min().unwrap_or(0);
         let former = intent.bits.borrow().header.clone();
         let mut chunks = std::iter::successors(Some(former.chunk_bytes), |chunk| chunk.checked_mul(2))
@@ -165,7 +168,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             if room == 0 {
                 return Err(Refusal::new("has no room for a bitmap").of(&device.name).field("superblock.data_offset"));
             }
-            least = least.min(room).min(device.room_before_checksums().unwrap_or(u64::MAX));
+            least = least.min(room).min(device.room_before_own_areas().unwrap_or(u64::MAX));
         }
         Ok(least)
     }
