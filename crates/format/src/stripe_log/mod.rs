@@ -94,7 +94,8 @@ impl Place {
     pub fn found(superblock: &Superblock, header: &Header) -> Result<Self, Defect> {
         let (page, at) = (PAGE_BYTES as u64, Self::start(superblock)?);
         let room = superblock.data_at().0.saturating_sub(at.0);
-        let is_right = header.bytes.is_multiple_of(page) && (2 * page..=room.min(LOG_BYTES_MAX)).contains(&header.bytes);
+        let is_right =
+            header.bytes.is_multiple_of(page) && (2 * page..=room.min(LOG_BYTES_MAX)).contains(&header.bytes);
         match is_right {
             true => Ok(Self { at, bytes: header.bytes }),
             false => defect("stripe_log.bytes", format!("{}, and there is room for {room}", header.bytes)),

@@ -46,7 +46,10 @@ fn play(shape: Shape, policies: &[ConsistencyPolicy], seed: u64, seen: &mut Seen
         };
         let changes = async {
             for policy in policies {
-                array.set_consistency(*policy).await.unwrap_or_else(|refusal| panic!("{shape:?} {policy:?}: {refusal}"));
+                array
+                    .set_consistency(*policy)
+                    .await
+                    .unwrap_or_else(|refusal| panic!("{shape:?} {policy:?}: {refusal}"));
             }
         };
         join(join_all((0..2).map(writer)), changes).await;
@@ -57,7 +60,12 @@ fn play(shape: Shape, policies: &[ConsistencyPolicy], seed: u64, seen: &mut Seen
     let look_at_each = || {
         while cuts.get() < scene.boundaries.get() {
             cuts.set(cuts.get() + 1);
-            look(&scene, &format!("{shape:?} {policies:?} seed {seed} cut at {}", cuts.get()), cuts.get(), &mut seen.borrow_mut());
+            look(
+                &scene,
+                &format!("{shape:?} {policies:?} seed {seed} cut at {}", cuts.get()),
+                cuts.get(),
+                &mut seen.borrow_mut(),
+            );
         }
         false
     };

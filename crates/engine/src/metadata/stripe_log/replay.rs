@@ -109,7 +109,8 @@ fn missing<M>(device: &Device<M>) -> Refusal {
 async fn of_device<M: Member>(device: &Device<M>, pool: &Pool) -> Result<Option<(Header, Place)>, Refusal> {
     let superblock = device.superblock.borrow().clone();
     let wrong = |defect| Refusal::defect(&device.name, defect);
-    let Some(at) = Place::start(&superblock).ok().filter(|at| at.0 + PAGE_BYTES as u64 <= superblock.data_at().0) else {
+    let Some(at) = Place::start(&superblock).ok().filter(|at| at.0 + PAGE_BYTES as u64 <= superblock.data_at().0)
+    else {
         return Ok(None);
     };
     let page = read(device, at, PAGE_BYTES as u64, pool).await?;

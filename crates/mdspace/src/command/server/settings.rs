@@ -6,7 +6,9 @@
 use crate::command::opening::bitmap_file::BitmapFile;
 use crate::command::text::size::Size;
 use crate::machine::{Array, Machine};
-use engine::{BitmapPolicy, ConsistencyPolicy, Refusal, ScrubAction, ScrubRequest, StripeSize, SweepTransfers, SyncSpeed, Verify};
+use engine::{
+    BitmapPolicy, ConsistencyPolicy, Refusal, ScrubAction, ScrubRequest, StripeSize, SweepTransfers, SyncSpeed, Verify,
+};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use std::collections::BTreeMap;
