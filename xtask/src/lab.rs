@@ -109,9 +109,10 @@ mod tests {
                 compared += 1;
             }
         }
-        assert_eq!(compared, 4 + 2);
-        let [random, linear] = of(&figures("e1"), "default")[..] else { panic!("two workloads") };
-        assert!(random >= 100.0 && linear >= 1000.0, "{random} and {linear} MB/s");
+        assert_eq!(compared, 2 * 4 + 2);
+        let [random, linear, by_host, linear_too] = of(&figures("e1"), "default")[..] else { panic!("four workloads") };
+        assert!(random >= 100.0 && by_host >= random, "{random} and {by_host} MB/s");
+        assert!(linear >= 1000.0 && linear_too >= 1000.0, "{linear} and {linear_too} MB/s");
     }
 
     #[test]
@@ -119,6 +120,37 @@ mod tests {
         let shares = of(&figures("e2"), "default, of no bitmap");
         assert_eq!(shares.len(), 2);
         assert!(shares.iter().all(|share| *share >= 98.0), "{shares:?} %");
+    }
+
+    #[test]
+    fn once_its_bits_are_set_the_default_bitmap_costs_a_hundredth_on_drives_with_a_tail() {
+        let figures = figures("e6");
+        let [raid_1, raid_10, raid_5] = of(&figures, "default, from then on, of no bitmap")[..] else {
+            panic!("three levels")
+        };
+        assert!(raid_1 >= 99.0 && raid_10 >= 99.0 && raid_5 >= 99.0, "{raid_1}, {raid_10}, {raid_5} %");
+        // The one published figure that the model does not give: RAID-5 with the old bitmap.
+        let fitted = figures
+            .iter()
+            .filter(|figure| !figure.0.starts_with("default"))
+            .filter(|figure| figure.1.is_some_and(|published| (figure.2 / published - 1.0).abs() <= 0.02));
+        assert_eq!(fitted.count(), 5);
+    }
+
+    #[test]
+    fn linear_writes_read_nothing_once_four_stripes_are_in_the_queue() {
+        let mut compared = 0;
+        for cells in printed("e3") {
+            let [name, numbers @ ..] = &cells[..] else { continue };
+            let numbers: Vec<f64> = numbers.iter().filter_map(|cell| cell.parse().ok()).collect();
+            let [.., speed, read] = numbers[..] else { continue };
+            if !name.ends_with("KiB") || numbers.len() != 10 {
+                continue;
+            }
+            assert!(read == 0.0 && speed >= 665.0, "{name}: {speed} MB/s, {read}");
+            compared += 1;
+        }
+        assert_eq!(compared, 2 * 4);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! Facts: `drivers/md/md.c` (`md_do_sync`, `is_mddev_idle`), `drivers/md/raid5.c` (`NR_STRIPES`), of Linux 6.1.
 
 use crate::drive::{Model, Request, Station, models};
-use crate::member::ThreadTime;
+use crate::host::HostTime;
 use crate::report::Table;
 use crate::rig::{Rig, Setup};
 use engine::{AssembleOptions, Clock, Durability, Moment, Operation};
@@ -105,7 +105,7 @@ fn rig(model: Model) -> Rig {
         chunk_bytes: 512 << 10,
         component_bytes: COMPONENT_BYTES,
         bitmap: BitmapChoice::None,
-        thread: ThreadTime::NONE,
+        host: HostTime::NONE,
         integrity: false,
         options: AssembleOptions::default(),
     })

@@ -5,7 +5,7 @@
 //! are read once, at the speed of that thread.
 
 use crate::drive::models;
-use crate::member::{Thread, ThreadTime};
+use crate::host::{Host, HostTime};
 use crate::report::{Report, Table};
 use crate::rig::{LabArray, Rig, Setup};
 use engine::{AssembleOptions, Clock};
@@ -60,10 +60,12 @@ enum Order {
 
 fn rig(policy: Policy) -> Rig {
     let mut options = AssembleOptions::default();
-    let mut thread = ThreadTime::NONE;
+    let mut host = HostTime::NONE;
     match policy {
         Policy::Direct => options.read_ahead_bytes = 0,
-        Policy::Cache => thread = ThreadTime { nanos: CACHE_NANOS, bytes_max: 4 * KIB },
+        Policy::Cache => {
+            host = HostTime { read_nanos: CACHE_NANOS, unit_bytes: 4 * KIB, ..HostTime::NONE };
+        }
         Policy::Default => {}
     }
     Rig::new(Setup {
@@ -76,7 +78,7 @@ fn rig(policy: Policy) -> Rig {
         chunk_bytes: CHUNK_BYTES,
         component_bytes: COMPONENT_BYTES,
         bitmap: BitmapChoice::None,
-        thread,
+        host,
         integrity: false,
         options,
     })
@@ -116,10 +118,8 @@ const RANDOM: Duration = Duration::from_secs(4);
 /// Reads of `bytes` at aligned positions. The last request completes a stripe.
 fn measure(rig: &Rig, policy: Policy, order: Order, bytes: u64) -> Measured {
     let (clock, array) = (rig.world.clock(), &rig.array);
-    let host = Thread::new(
-        &rig.world,
-        ThreadTime { nanos: HOST_NANOS + bytes * HOST_PICOS_PER_BYTE / 1000, bytes_max: u64::MAX },
-    );
+    let request_nanos = HOST_NANOS + bytes * HOST_PICOS_PER_BYTE / 1000;
+    let host = Host::new(&rig.world, HostTime { request_nanos, ..HostTime::NONE });
     let (begun, done, end) = (Cell::new(0_u64), Cell::new(0_u64), Cell::new(u64::MAX));
     let (random, least) = (RefCell::new(Random::new(1)), Cell::new(0_u64));
     let parity = parity();
@@ -132,7 +132,7 @@ fn measure(rig: &Rig, policy: Policy, order: Order, bytes: u64) -> Measured {
                 Order::Random => random.borrow_mut().within(0..array.bytes() / bytes) * bytes,
             };
             least.set(least.get() + if order == Order::Linear { bytes } else { least_for(&parity, at, bytes) });
-            host.pass(0).await;
+            host.request().await;
             read(array, policy, at, bytes).await;
             done.set(done.get() + 1);
         }

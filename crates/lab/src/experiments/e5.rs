@@ -5,7 +5,7 @@
 //! Beside them stand this engine's check, repair and replacement of a member, on three kinds of drive.
 
 use crate::drive::{Diskstats, Model, Request, Station, Tally, models};
-use crate::member::ThreadTime;
+use crate::host::HostTime;
 use crate::report::{Figure, Report, Table};
 use crate::rig::{Rig, Setup};
 use engine::{AssembleOptions, Clock, Operation, ScrubAction, ScrubRequest, ScrubState};
@@ -236,7 +236,7 @@ fn rig(model: &Model, spares: u16) -> Rig {
         chunk_bytes: 512 * KIB,
         component_bytes: COMPONENT_BYTES,
         bitmap: BitmapChoice::None,
-        thread: ThreadTime::NONE,
+        host: HostTime::NONE,
         integrity: false,
         options: AssembleOptions::default(),
     })

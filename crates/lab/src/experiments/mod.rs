@@ -8,5 +8,6 @@ pub(crate) mod e2;
 pub(crate) mod e3;
 pub(crate) mod e4;
 pub(crate) mod e5;
+pub(crate) mod e6;
 pub(crate) mod rot;
 pub(crate) mod sweep;
