@@ -153,6 +153,49 @@ mod tests {
         assert_eq!(compared, 2 * 4);
     }
 
+    /// The numbers of the rows of a table that have as many as this.
+    fn rows<const COLUMNS: usize>(experiment: &str) -> Vec<[f64; COLUMNS]> {
+        let numbers = |cells: Vec<String>| {
+            let numbers: Vec<f64> = cells.iter().skip(1).filter_map(|cell| cell.parse().ok()).collect();
+            numbers.try_into().ok()
+        };
+        printed(experiment).into_iter().filter_map(numbers).collect()
+    }
+
+    #[test]
+    fn behind_mds_thread_a_long_request_is_as_fast_as_pieces_that_end_at_stripes() {
+        let figures = figures("e7");
+        let md = of(&figures, "md, pieces that end at stripes")[0];
+        assert!((md / 1100.0 - 1.0).abs() <= 0.02, "{md}");
+        assert!((of(&figures, "md, pieces of 1 MiB")[0] / 782.0 - 1.0).abs() <= 0.1);
+        assert!(of(&figures, "default, behind md's thread")[0] >= 0.99 * md);
+    }
+
+    #[test]
+    fn beside_a_resync_reads_are_faster_than_beside_mds_and_the_resync_is_slower() {
+        let rows = rows::<9>("e8");
+        assert_eq!(rows.len(), 3);
+        for row @ [_, _, _, _, changed, _, md, default, here] in rows {
+            assert!(default > changed && here < md, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn beside_writes_a_rebuild_is_faster_than_mds_and_slower_than_the_vendors() {
+        let [md, model, _, vendor, default, kept] = rows::<6>("e9")[0];
+        assert!((model / md - 1.0).abs() <= 0.2, "{model}, published {md}");
+        assert!(default > 10.0 * model && default < vendor && kept >= 75.0, "{default} MB/s, {kept} %");
+    }
+
+    #[test]
+    fn small_writes_of_raid_6_are_as_fast_as_with_mds_better_way() {
+        let rows = rows::<6>("e10");
+        assert_eq!(rows.len(), 5);
+        for row @ [_, _, published, modify, default, _] in rows {
+            assert!((modify / published - 1.0).abs() <= 0.15 && default >= 0.99 * modify, "{row:?}");
+        }
+    }
+
     #[test]
     fn with_checksums_random_writes_cost_at_most_one_more_member_write_for_every_four() {
         let loads: Vec<_> =

@@ -13,7 +13,20 @@ const MIB: u64 = 1 << 20;
 
 /// Every model.
 pub fn all() -> Vec<Model> {
-    vec![e1_ssd(), e1_ssd_apart(), e2_nvme(), e3_ssd(), e3_ssd_commands(), e4_disk(), e5_nvme(), e6_disk()]
+    vec![
+        e1_ssd(),
+        e1_ssd_apart(),
+        e2_nvme(),
+        e3_ssd(),
+        e3_ssd_commands(),
+        e4_disk(),
+        e5_nvme(),
+        e6_disk(),
+        e7_ssd(),
+        e8_disk(),
+        e9_qlc(),
+        e10_disk(),
+    ]
 }
 
 /// E1's SSD. Four of them write 1000 MB/s as a RAID-5, and at 15 MB/s of random 4 KiB writes they read and write 64 KiB
@@ -166,6 +179,9 @@ pub fn e4_disk() -> Model {
             command_nanos: 100_000,
             zones: [1_787_904, 1_589_248, 1_321_984, 987_136].into_iter().map(zone).collect(),
             read_ahead_bytes: 2 * MIB,
+            segment_bytes: 0,
+            has_own_phase: false,
+            patience_nanos: u64::MAX,
         }),
     }
 }
@@ -239,6 +255,69 @@ pub fn e6_disk() -> Model {
             rewriting: None,
         }),
     }
+}
+
+/// E7's drive: nothing is published of it. It is ordinary, and 32 of them are not what bounds 1.1 GB/s.
+pub fn e7_ssd() -> Model {
+    Model { name: "SATA SSD, 333 MB/s", ..e1_ssd_apart() }
+}
+
+/// E8's disk: a resync reads it at 180 MB/s. Its segments and its patience are what the reads beside md's resync fit
+/// best.
+pub fn e8_disk() -> Model {
+    let mut model = e4_disk();
+    model.name = "disk, 7200 revolutions a minute, 180 MB/s";
+    if let Medium::Disk(parameters) = &mut model.medium {
+        parameters.has_own_phase = true;
+        parameters.zones = vec![Zone { bytes: 2_000_000_000_000, track_bytes: 1_500_000 }];
+        parameters.segment_bytes = MIB;
+        parameters.patience_nanos = 200_000_000;
+    }
+    model
+}
+
+/// E9's drive, similar to Solidigm's 61.44 TB. It writes 3180 MB/s, the published rebuild without requests. The rest is
+/// ordinary for QLC: long reads and programming, and units of 16 KiB.
+pub fn e9_qlc() -> Model {
+    Model {
+        name: "QLC drive, 61.44 TB",
+        interface: Interface { physical_block_bytes: 16384, optimal_bytes: 0, ..e2_nvme().interface },
+        medium: Medium::Flash(flash::Parameters {
+            read: Direction {
+                latency_nanos: 20_000,
+                latency_spread_nanos: 10_000,
+                tail_nanos: 0,
+                command_nanos: 1_000,
+                byte_picos: 143,
+                page_nanos: 85_000,
+            },
+            write: Direction {
+                latency_nanos: 12_000,
+                latency_spread_nanos: 6_000,
+                tail_nanos: 0,
+                command_nanos: 1_000,
+                byte_picos: 307,
+                page_nanos: 600_000,
+            },
+            half_duplex: false,
+            channels: 128,
+            page_bytes: 16 * KIB,
+            buffer_bytes: 64 * MIB,
+            rewriting: None,
+        }),
+    }
+}
+
+/// E10's disk: 400 GB of a desktop drive. Fixed by 165 KB/s: a write is a seek and two revolutions or less.
+pub fn e10_disk() -> Model {
+    let mut model = e4_disk();
+    model.name = "disk, 7200 revolutions a minute";
+    if let Medium::Disk(parameters) = &mut model.medium {
+        parameters.has_own_phase = true;
+        parameters.seek_max_nanos = 17_500_000;
+        parameters.zones = vec![Zone { bytes: 500_000_000_000, track_bytes: 1_000_000 }];
+    }
+    model
 }
 
 /// The queue of a SATA drive.
