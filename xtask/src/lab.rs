@@ -163,6 +163,30 @@ mod tests {
     }
 
     #[test]
+    fn a_degraded_array_streams_faster_than_both_of_mds_ways_but_for_the_shortest_requests() {
+        let rows = rows::<10>("e4");
+        assert_eq!(rows.len(), 2 * 9);
+        for (row, values) in rows.iter().take(9).enumerate() {
+            let &[optimal, here, degraded, _, changed, cache, default, share, ..] = values;
+            assert!((here / optimal - 1.0).abs() <= 0.04 && (cache / changed - 1.0).abs() <= 0.05, "{values:?}");
+            let is_lost = row == 8;
+            assert_eq!(default >= changed.max(degraded), !is_lost, "{values:?}");
+            assert!(share >= 0.88, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn a_scrub_is_as_fast_as_slow_drives_and_on_fast_ones_as_the_host() {
+        let figures = figures("e5");
+        for sweep in ["check", "repair", "replace"] {
+            let free = of(&figures, &format!("{sweep} on a host without cost"));
+            assert!(free.len() == 3 && free.iter().all(|share| *share >= 95.0), "{sweep}: {free:?} %");
+            let here = of(&figures, &format!("default, {sweep}, of what"));
+            assert!(here[1] >= 95.0 && here[2] >= 95.0, "{sweep}: {here:?} %");
+        }
+    }
+
+    #[test]
     fn behind_mds_thread_a_long_request_is_as_fast_as_pieces_that_end_at_stripes() {
         let figures = figures("e7");
         let md = of(&figures, "md, pieces that end at stripes")[0];

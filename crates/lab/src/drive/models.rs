@@ -186,6 +186,14 @@ pub fn e4_disk() -> Model {
     }
 }
 
+/// A disk whose platters have an angle of their own, unlike those of the other drives of its array.
+pub fn out_of_step(mut model: Model) -> Model {
+    if let Medium::Disk(parameters) = &mut model.medium {
+        parameters.has_own_phase = true;
+    }
+    model
+}
+
 /// E5's drive on PCIe 3.0. It reads 3425544 KiB/s in requests of 352 KiB with 21 in flight, and 64 KiB in 0.09 ms with
 /// little more than one in flight.
 pub fn e5_nvme() -> Model {
@@ -265,10 +273,9 @@ pub fn e7_ssd() -> Model {
 /// E8's disk: a resync reads it at 180 MB/s. Its segments and its patience are what the reads beside md's resync fit
 /// best.
 pub fn e8_disk() -> Model {
-    let mut model = e4_disk();
+    let mut model = out_of_step(e4_disk());
     model.name = "disk, 7200 revolutions a minute, 180 MB/s";
     if let Medium::Disk(parameters) = &mut model.medium {
-        parameters.has_own_phase = true;
         parameters.zones = vec![Zone { bytes: 2_000_000_000_000, track_bytes: 1_500_000 }];
         parameters.segment_bytes = MIB;
         parameters.patience_nanos = 200_000_000;
@@ -310,10 +317,9 @@ pub fn e9_qlc() -> Model {
 
 /// E10's disk: 400 GB of a desktop drive. Fixed by 165 KB/s: a write is a seek and two revolutions or less.
 pub fn e10_disk() -> Model {
-    let mut model = e4_disk();
+    let mut model = out_of_step(e4_disk());
     model.name = "disk, 7200 revolutions a minute";
     if let Medium::Disk(parameters) = &mut model.medium {
-        parameters.has_own_phase = true;
         parameters.seek_max_nanos = 17_500_000;
         parameters.zones = vec![Zone { bytes: 500_000_000_000, track_bytes: 1_000_000 }];
     }
