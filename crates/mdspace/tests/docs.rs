@@ -155,7 +155,7 @@ fn two_commands_lead_from_whole_disks_to_files() {
 /// Pages with blocks marked `console`, their number, and the step of `cargo xtask test` that checks them.
 const CONSOLE: &[(&str, usize, &str)] = &[
     ("docs/fuse.md", 1, "fuse"),
-    ("docs/lab.md", 8, "lab"),
+    ("docs/lab.md", 13, "lab"),
     ("docs/testing.md", 17, "tests"),
     ("docs/ublk.md", 1, "ublk"),
     ("docs/vhost-user.md", 1, "machine"),
