@@ -5,6 +5,7 @@
 //! `docs/control.md`.
 
 use super::access::Access;
+use super::exposition;
 use super::{ApiError, Content, ControlBackend, ErrorBody, Method, PAGES, REQUEST_BYTES_MAX, ROUTES, Route, Token};
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -218,7 +219,13 @@ fn router<B: ControlBackend>(backend: Arc<B>, access: &Access) -> Router {
 }
 
 async fn answer(route: Route, backend: &impl ControlBackend, access: &Access, request: Request) -> Response {
+    let accepts_open_metrics = exposition::accepts_open_metrics(request.headers());
     match ask(route, backend, access, request).await {
+        Ok(Value::String(text)) if route.content == Content::Metrics && !accepts_open_metrics => {
+            let mut response = response(StatusCode::OK, route.content, exposition::as_prometheus_text(&text));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(exposition::PROMETHEUS_TEXT));
+            response
+        }
         Ok(Value::String(text)) if route.content != Content::Json => response(StatusCode::OK, route.content, text),
         Ok(value) => response(StatusCode::OK, Content::Json, format!("{value}\n")),
         Err(error) => refused(error),

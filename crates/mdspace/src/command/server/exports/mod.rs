@@ -48,11 +48,11 @@ trait OpenExport {
 }
 
 /// An export in the array's status. Its fields are a stable interface (docs/json.md).
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct ExportStatus {
-    kind: &'static str,
-    address: String,
-    clients: usize,
+    pub(super) kind: &'static str,
+    pub(super) address: String,
+    pub(super) clients: usize,
 }
 
 /// The source of the NBD socket.
