@@ -362,6 +362,7 @@ fn each_change_of_membership_is_a_line_of_the_log_and_a_rebuild_is_no_write_of_o
         "b (slot 1) has a slot, and is to be recovered",
         "b begins at 0 %",
         "b (slot 1) is recovered, and in sync",
+        "check begins",
         "check complete: all that was compared agrees",
     ];
     let mut rest = &log[..];
@@ -370,4 +371,44 @@ fn each_change_of_membership_is_a_line_of_the_log_and_a_rebuild_is_no_write_of_o
         rest = after;
     }
     assert!(!log.contains('\u{1b}'), "escapes in a file: {log}");
+}
+
+#[test]
+fn lines_in_the_journal_have_priorities_and_others_have_none() {
+    use std::os::unix::fs::MetadataExt;
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M --assume-clean --name data a b").ok();
+    for leads_to_journal in [true, false] {
+        let log = std::fs::File::create(here.path().join("log")).expect("room");
+        let metadata = log.metadata().expect("it is there");
+        let inode = metadata.ino() + u64::from(!leads_to_journal);
+        let stream = format!("{}:{inode}", metadata.dev());
+        let mut command = here.command(&["serve", "a", "b", "--nbd", "unix:n"]);
+        command.stderr(log.try_clone().expect("it can be shared")).env("JOURNAL_STREAM", &stream);
+        let server = Server::start(command);
+        let mut refused = here.command(&["serve", "none"]);
+        refused.stderr(log).env("JOURNAL_STREAM", &stream);
+        assert_eq!(refused.status().expect("it ends").code(), Some(2));
+        here.run("scrub").ok();
+        here.run("fail b").ok();
+        here.run("remove b").ok();
+        here.run("re-add b");
+        here.run("stop").ok();
+        assert_eq!(server.wait(), Some(0));
+        let log = std::fs::read_to_string(here.path().join("log")).expect("a log");
+        let begins =
+            |words: &str| log.lines().find(|line| line.contains(words)).map(|line| line.get(..3).unwrap_or(line));
+        for (words, priority) in [
+            ("refused: none", "<3>"),
+            ("b (slot 1) left the array", "<4>"),
+            ("stopped, ", "<5>"),
+            ("check begins", "<6>"),
+            ("b was removed", "<6>"),
+        ] {
+            assert_eq!(begins(words) == Some(priority), leads_to_journal, "{words}: {log}");
+            assert!(begins(words).is_some(), "{words}: {log}");
+        }
+        assert_eq!(log.lines().all(|line| line.starts_with('<')), leads_to_journal, "{log}");
+        here.run("create --level 1 --size 8M --assume-clean --force --name data a b").ok();
+    }
 }

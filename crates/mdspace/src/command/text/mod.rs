@@ -4,6 +4,7 @@
 
 pub(crate) mod failure;
 pub(crate) mod geometry;
+pub(crate) mod journal;
 pub(crate) mod level;
 pub(crate) mod output;
 pub(crate) mod progress;

@@ -5,6 +5,7 @@
 //! server.
 
 use crate::command::text::failure::Failure;
+use crate::command::text::journal::Priority;
 use format::text::plain;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
@@ -50,7 +51,12 @@ pub(crate) struct StandardError;
 impl StandardError {
     /// Writes a line.
     pub(crate) fn line(text: std::fmt::Arguments<'_>) {
-        let _ = writeln!(std::io::stderr(), "{text}");
+        Self::lines(Priority::Notice, &text.to_string());
+    }
+
+    /// Writes lines of this priority.
+    pub(crate) fn lines(priority: Priority, text: &str) {
+        let _ = writeln!(std::io::stderr(), "{}", priority.before_lines(text, std::io::stderr()));
     }
 }
 
