@@ -224,7 +224,8 @@ fn serve_on_tcp(token: Option<&str>) -> OnTcp {
     let token = token.map(|text| Token::new(text).expect("it is long enough"));
     let socket = Socket::Tcp(listener, token);
     let path = directory.path().join("control");
-    let server = ControlServer::start_with(&path, vec![socket], backend.clone()).expect("both are served");
+    let server =
+        ControlServer::start_with(&path, 0o600.into(), vec![socket], backend.clone()).expect("both are served");
     OnTcp { _directory: directory, address, backend, _server: server }
 }
 

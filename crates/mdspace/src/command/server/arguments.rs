@@ -3,6 +3,7 @@
 use crate::command::opening::arguments::AssembleArguments;
 use crate::command::server::nbd_address::{NbdAddress, parse_loopback};
 use crate::command::server::settings::parse_stripe_size;
+use crate::command::server::socket_access::{AccessArguments, ControlAccessArguments};
 use clap::{Args, ValueEnum};
 use engine::StripeSize;
 use std::net::SocketAddr;
@@ -48,9 +49,10 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) inner: Option<String>,
 
-    /// Address for NBD clients: unix:PATH or tcp:HOST:PORT; without --tls=require on this machine only
+    /// Address for NBD clients: unix:PATH or tcp:HOST:PORT; without --tls=require on this machine only; may be given
+    /// several times
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) nbd: Option<NbdAddress>,
+    pub(crate) nbd: Vec<NbdAddress>,
 
     #[command(flatten)]
     pub(crate) exports: ExportArguments,
@@ -58,6 +60,9 @@ pub(crate) struct ServeArguments {
     /// The control socket, for `status` and other commands
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) control_access: ControlAccessArguments,
 
     /// Also serve the page, metrics and control over HTTP on this loopback address, such as 127.0.0.1:9187
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_loopback)]
@@ -128,6 +133,9 @@ pub(crate) struct ExportArguments {
     #[cfg(feature = "vhost-user")]
     #[arg(long, value_name = "PATH")]
     pub(crate) vhost_user: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) access: AccessArguments,
 
     /// Also show the array as the file `array` in this directory (FUSE)
     #[cfg(feature = "fuse")]

@@ -55,7 +55,7 @@ impl<'a> Commands<'a> {
         match command {
             Command::Status | Command::Stop => {}
             Command::Measures => return Ok(Answer::Body(json(&self.gauges.measures()))),
-            Command::Metrics => return Ok(Answer::Metrics(self.gauges.measures())),
+            Command::Metrics => return Ok(Answer::Metrics(Box::new(self.gauges.measures()))),
             Command::Alive => return Ok(Answer::Body("ok\n".into())),
             Command::Ready => return self.ready(),
             Command::Trace(request) => return Ok(Answer::Body(json(&self.gauges.traces(request.from)))),

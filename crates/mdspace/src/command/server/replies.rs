@@ -116,7 +116,7 @@ pub(super) enum Answer {
     /// This body.
     Body(Value),
     /// The metrics, with these measures.
-    Metrics(Measures),
+    Metrics(Box<Measures>),
 }
 
 impl Answer {
@@ -124,7 +124,7 @@ impl Answer {
         match self {
             Self::Status => status(array, served),
             Self::Body(body) => body,
-            Self::Metrics(measures) => metrics(array, served, measures).text().into(),
+            Self::Metrics(measures) => metrics(array, served, *measures).text().into(),
         }
     }
 }
