@@ -384,8 +384,8 @@ Settings:
                  auto is 512K, or what suits the members, in whole chunks
   sync-action    check, repair, idle, or frozen: start a scrub that checks or repairs; frozen: pause all sweeps;
                  idle: end the scrub, and continue the sweeps that are due
-  sync-speed-min  bytes a second, 1 or more: rate on each member that a sweep keeps under load (default 1000K)
-  sync-speed-max  none, or bytes a second, 1 or more: rate on each member that a sweep does not exceed
+  sync-speed-min  bytes a second, such as 20M: rate on each member that a sweep keeps under load (default 1000K)
+  sync-speed-max  none, or bytes a second, such as 200M: rate on each member that a sweep does not exceed
                  (default none)
   verify         always, or scrub: verify checksums on every read, or only in sweeps
 

@@ -10,7 +10,7 @@ use crate::command::clients::interval::Intervals;
 use crate::command::clients::iostat::measures;
 use crate::command::clients::report::StatusView;
 use crate::command::text::failure::Failure;
-use crate::command::text::output::{clear_screen, print, print_json};
+use crate::command::text::output::{clear_screen, print, print_json, print_states};
 use crate::names::name_of;
 use crate::place::is_uri;
 use export::control::{AddRequest, ApiError, Client, ClientError, MemberRequest, ReplaceRequest};
@@ -54,7 +54,7 @@ pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
                 clear_screen()?;
             }
             let behind = if arguments.watch.is_some() && !is_screen { "\n" } else { "" };
-            print(&format!("{}{behind}", view.report(&figures, pace.as_ref())))?;
+            print_states(&format!("{}{behind}", view.report(&figures, pace.as_ref())))?;
         }
         broken = view.broken;
     }
@@ -109,7 +109,7 @@ fn change_of(by: &ChangeArguments, member: Option<&OsStr>, route: &str, request:
     if by.told.json {
         print_json(&body)?
     } else {
-        print(&view(&body)?.text())?
+        print_states(&view(&body)?.text())?
     }
     Ok(body)
 }

@@ -2,10 +2,14 @@
 
 use crate::command::clients::figures::{Figures, Pace, time};
 use crate::command::clients::served::LastScrubView;
-use crate::command::text::output::columns;
+use crate::command::text::screen::{table, width};
 use crate::command::text::size::Size;
 use crate::command::text::wording::{describe, minutes, utc};
 use serde::Deserialize;
+
+/// Ranks of the columns of the members' table (see [`table`]), and the column of their names.
+const RANKS: [u8; 9] = [1, 0, 0, 3, 3, 2, 5, 5, 4];
+const NAMES: usize = 1;
 
 /// The fields of a served array's status that are printed.
 #[derive(Debug, Deserialize)]
@@ -303,7 +307,7 @@ impl StatusView {
             text += &format!("  {}\n", last.text());
         }
         text += &figures.map(Figures::requests_text).unwrap_or_default();
-        text += &columns(&self.rows(figures));
+        text += &table(&self.rows(figures), &RANKS, NAMES, width());
         text.extend(self.members.iter().filter_map(MemberView::healing));
         for left_out in &self.left_out {
             text += &format!("not used: {}: {}\n", left_out.name, left_out.reason);

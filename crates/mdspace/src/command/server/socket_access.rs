@@ -19,11 +19,11 @@ const GROUPS: &str = "/etc/group";
 #[derive(Debug, Default, Args)]
 pub(crate) struct AccessArguments {
     /// Access mode of unix sockets for NBD and vhost-user, in octal: 600, or 660 with --socket-group
-    #[arg(long, value_name = "MODE", value_parser = parse_mode)]
+    #[arg(long, value_name = "MODE", value_parser = parse_mode, help_heading = "Exports")]
     pub(crate) socket_mode: Option<u32>,
 
     /// Group whose users may connect to unix sockets for NBD and vhost-user
-    #[arg(long, value_name = "GROUP")]
+    #[arg(long, value_name = "GROUP", help_heading = "Exports")]
     pub(crate) socket_group: Option<String>,
 }
 
@@ -31,11 +31,11 @@ pub(crate) struct AccessArguments {
 #[derive(Debug, Default, Args)]
 pub(crate) struct ControlAccessArguments {
     /// Access mode of the control socket, in octal: 600, or 660 with --control-group
-    #[arg(long, value_name = "MODE", value_parser = parse_mode)]
+    #[arg(long, value_name = "MODE", value_parser = parse_mode, help_heading = "Control and watching")]
     pub(crate) control_mode: Option<u32>,
 
     /// Group whose users may connect to the control socket, and so change and stop the array
-    #[arg(long, value_name = "GROUP")]
+    #[arg(long, value_name = "GROUP", help_heading = "Control and watching")]
     pub(crate) control_group: Option<String>,
 }
 

@@ -8,5 +8,6 @@ pub(crate) mod journal;
 pub(crate) mod level;
 pub(crate) mod output;
 pub(crate) mod progress;
+pub(crate) mod screen;
 pub(crate) mod size;
 pub(crate) mod wording;
