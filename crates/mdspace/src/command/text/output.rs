@@ -17,7 +17,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_as_it_is(&folded(&plain(text), width()))
 }
 
-/// As [`print`], with words for states in their colours.
+/// As [`print()`], with words for states in their colours.
 pub(crate) fn print_states(text: &str) -> Result<(), Failure> {
     let text = folded(&plain(text), width());
     print_as_it_is(&if is_coloured() { coloured(&text) } else { text })
