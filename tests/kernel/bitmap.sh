@@ -1,6 +1,6 @@
 #!/bin/bash
 # Write-intent bitmaps that mdspace and the real driver take from each other: on the members and in a file, cleared
-# lazily, added to an array in use and removed from it.
+# lazily, added to an array in use and removed from it, also in exchange for a partial parity log.
 #
 #   bitmap.sh MDSPACE
 #
@@ -71,6 +71,109 @@ added_and_removed() {
     done
     taken
     stop_md
+}
+
+# policy_is NAME: on each member, by mdadm's words.
+policy_is() {
+    local member found
+    for member in "${members[@]}"; do
+        found=$(mdadm --examine "$member")
+        case $1 in
+            ppl) [[ $found == *" PPL : "* && $found != *"Internal Bitmap"* ]] ;;
+            bitmap) [[ $found == *"Internal Bitmap"* && $found != *" PPL : "* ]] ;;
+            resync) [[ $found != *"Internal Bitmap"* && $found != *" PPL : "* ]] ;;
+        esac || fail "$member does not say $1"
+    done
+}
+
+# policies_change MD|OURS METADATA POLICY...: an array that md or mdspace made, with a bitmap, gets one policy after the other
+# while it is served. md takes it with each, writes to it, and finds nothing amiss.
+policies_change() {
+    local maker=$1 metadata=$2 policy at=0
+    what="a bitmap by $maker, metadata $metadata, then ${*:3}"
+    blank 4
+    if [ "$maker" = MD ]; then
+        mdadm --create /dev/md0 --quiet --run --level=5 --chunk=16 --raid-devices=4 --metadata="$metadata" \
+            --assume-clean --bitmap=internal "${members[@]}"
+        stop_md
+    else
+        "$mdspace" create --level 5 --chunk 16K --metadata "$metadata" --assume-clean --bitmap internal "${members[@]}" >/dev/null
+    fi
+    zeros model 6M
+    for policy in "${@:3}"; do
+        serve_as_nbd0 "${members[@]}"
+        put_mib $((at++ % 6 << 20)) /dev/nbd0
+        "$mdspace" set consistency-policy="$policy" --control control.socket >/dev/null || fail "$policy is refused"
+        put_mib $((at++ % 6 << 20)) /dev/nbd0
+        end_nbd0
+        policy_is "$policy"
+        taken
+        is $md/consistency_policy "$policy" || fail "md's policy is $(<$md/consistency_policy), not $policy"
+        put_mib $((at++ % 6 << 20)) /dev/md0
+        found_well
+        stop_md
+    done
+    # What mdspace turned on, mdadm turns off.
+    serve_as_nbd0 "${members[@]}"
+    "$mdspace" set consistency-policy=ppl --control control.socket >/dev/null
+    end_nbd0
+    taken
+    mdadm --grow --quiet --consistency-policy=resync /dev/md0
+    is $md/consistency_policy resync || fail "mdadm does not turn it off"
+    put_mib 0 /dev/md0
+    stop_md
+    serve_as_nbd0 "${members[@]}"
+    "$mdspace" set consistency-policy=bitmap --control control.socket >/dev/null
+    end_nbd0
+    policy_is bitmap
+    taken
+    stop_md
+}
+
+# state SUPERBLOCK...: the members with superblocks from `before` or `after`, and their events, as before:EVENTS.
+state() {
+    local number=0 file
+    what="while a log is turned on: $*"
+    for file in "$@"; do
+        hand copy "${file%:*}$number" 0 now 0 -1 && hand events now 4096 "${file#*:}" || fail "$told"
+        hand copy now 0 "${members[number]}" 0 -1 direct || fail "$told"
+        ((++number))
+    done
+}
+
+# interrupted_log: what a loss of power may leave of the superblocks while mdspace turns a log on. Two superblocks are made of
+# each member's: the one before the change, and the one after, with the events that they have in each step.
+interrupted_log() {
+    local number e states
+    blank 3
+    "$mdspace" create --level 5 --chunk 16K --assume-clean --bitmap none "${members[@]}" >/dev/null
+    zeros model 1M
+    serve_as_nbd0 "${members[@]}"
+    put_mib 0 /dev/nbd0
+    end_nbd0
+    for number in 0 1 2; do hand copy "${members[number]}" 0 "before$number" 0 -1 afresh || fail "$told"; done
+    e=$(superblock_number "${members[0]}" Events)
+    serve_as_nbd0 "${members[@]}"
+    "$mdspace" set consistency-policy=ppl --control control.socket >/dev/null
+    end_nbd0
+    for number in 0 1 2; do hand copy "${members[number]}" 0 "after$number" 0 -1 afresh || fail "$told"; done
+    # What the order avoids: md starts no array of which the newest superblock alone names a log.
+    state after:$((e + 1)) before:$e before:$e
+    if mdadm --assemble --quiet --run /dev/md0 "${members[@]}"; then fail "md takes it"; fi
+    mdadm --stop --quiet /dev/md0 2>/dev/null || true
+    dmesg | grep -q 'PPL space too small' || fail "md refuses it for another reason"
+    for states in "resync before:$((e + 1)) before:$e before:$e" "resync before:$((e + 1)) after:$e before:$e" \
+        "resync before:$((e + 1)) after:$e after:$e" "ppl after:$((e + 1)) after:$e after:$e" \
+        "ppl after:$((e + 1)) after:$((e + 1)) after:$e" "ppl after:$((e + 2)) after:$((e + 1)) after:$((e + 1))"; do
+        state ${states#* }
+        serve "${members[@]}"
+        says "consistency_policy == '${states%% *}' and in_sync == 3" || fail "we find $(status)"
+        stop_serving
+        state ${states#* }
+        taken
+        is $md/consistency_policy "${states%% *}" || fail "md's policy is $(<$md/consistency_policy)"
+        stop_md
+    done
 }
 
 # What md made and left full of ones is cleared while it is served, after md's own delay.
@@ -202,10 +305,13 @@ in_a_file() {
 for metadata in 1.0 1.1 1.2; do added_and_removed 5 $metadata; done
 added_and_removed 1 1.2
 added_and_removed 10 1.2
+policies_change MD 1.2 ppl bitmap
+policies_change OURS 1.1 ppl resync
+interrupted_log
 cleared_lazily
 added_in_a_file 5 ext2
 added_in_a_file 1 ext4
 added_in_a_file 10 ext2
 in_a_file
 losetup --detach-all
-echo "bitmaps added, removed, cleared lazily and kept in files, by mdspace and md in turn"
+echo "bitmaps added, removed, exchanged for logs, cleared lazily and kept in files, by mdspace and md in turn"

@@ -365,6 +365,22 @@ def logged(chunk, data_chunks, *members):
     return 0, " ".join(sorted(ranges))
 
 
+def events(file, at, count):
+    """Puts an event count into the superblock 1.x at that byte of a file."""
+    with open(file, "r+b") as image:
+        image.seek(int(at))
+        block = bytearray(image.read(4096))
+        block[200:208] = int(count).to_bytes(8, "little")
+        block[216:220] = bytes(4)
+        length = 256 + 2 * int.from_bytes(block[220:224], "little")
+        words = block[:length].ljust(length + -length % 4, b"\0")
+        total = sum(int.from_bytes(words[word:word + 4], "little") for word in range(0, len(words), 4))
+        block[216:220] = ((total & 0xFFFFFFFF) + (total >> 32) & 0xFFFFFFFF).to_bytes(4, "little")
+        image.seek(int(at))
+        image.write(block)
+    return 0, ""
+
+
 def cut(before, after, target, data_at, seed, *ranges):
     """A file as a loss of power leaves it. The seed decides of each block in these ranges of the component whether its write
     came through; all others have."""
@@ -386,7 +402,7 @@ def either(name, one, other):
     return 0, ""
 
 
-REQUESTS = {work.__name__: work for work in (alike, copy, noise, detach, attach, blank, take, give, move_out, flush, released, greets, size_served, receive, lost, send, status, said, found, digest, logged, cut, either)}
+REQUESTS = {work.__name__: work for work in (alike, copy, noise, detach, attach, blank, take, give, move_out, flush, released, greets, size_served, receive, lost, send, status, said, found, digest, logged, events, cut, either)}
 for line in sys.stdin:
     name, *words = line.rstrip("\n").split("\t")
     try:

@@ -2,7 +2,7 @@
 # Arrays that the real driver left with something unfinished, which is read without writing: what mdspace reads of them, and
 # what the driver does.
 #
-#   unfinished.sh MDSPACE [PART]...    PART: logs, journaled, shapes; all without one
+#   unfinished.sh MDSPACE [PART]...    PART: logs, own, journaled, shapes; all without one
 #
 # Runs in a guest (tests/kernel/init.sh). Each state is one that a loss of power can leave: the members are mixed of what they
 # were before a write and after it. The driver's own start says which bytes are right. Of mdspace is demanded that it reads the
@@ -10,7 +10,7 @@
 # that the log cannot give it. Ends with status 1 at the first that is otherwise.
 set -euo pipefail
 mdspace=$1
-[ $# != 1 ] || set -- "$1" logs journaled shapes
+[ $# != 1 ] || set -- "$1" logs own journaled shapes
 . "$(dirname "$0")/common.sh"
 
 MEMBER_BYTES=$((6 << 20))
@@ -139,6 +139,80 @@ own_cuts() {
     done
 }
 
+# ---------------------------------------------------------------- our stripe log, which the driver ignores
+
+# replayed_cut MISSING...: as `power_cut` and `compare`, of an array with a stripe log: mdspace writes to it first.
+replayed_cut() {
+    local number gone=" $* " taken
+    cut=()
+    for number in "${!members[@]}"; do
+        hand cut "before$number" "after$number" "cut$number" $((data_at * 512)) $RANDOM 0:$((1 << 40)) || fail "$told"
+        [[ "$gone" = *" $number "* ]] || cut+=("cut$number")
+    done
+    hand digest 0 "${cut[@]}"
+    local before=$told
+    "$mdspace" read --output sure --overwrite "${cut[@]}" 2>notes || fail "read: $(<notes)"
+    grep --quiet "its stripe log was replayed" notes || fail "no log was replayed: $(<notes)"
+    if grep --quiet "may have been under way" notes; then
+        ((++lost))
+    else
+        hand either sure was is || fail "$told"
+    fi
+    hand digest 0 "${cut[@]}"
+    [ "$told" = "$before" ] || fail "reading has changed a member"
+    serve "${cut[@]}"
+    hand receive got || fail "$told"
+    stop_serving
+    cmp got sure || fail "once the log is replayed on the members, other bytes are read"
+    hand attach "${cut[@]}"
+    read -ra taken <<<"$told"
+    assemble "${taken[@]}"
+    cmp sure /dev/md0 || fail "md reads other bytes"
+    finished
+    stop_md
+    losetup --detach "${taken[@]}"
+    ((++tried))
+}
+
+# log_cuts LEVEL COUNT: writes to an array with a stripe log, which power cuts short, with as many members missing afterwards
+# as the level bears. mdspace replays the log, and stops the array. The driver then has the same bytes, without a resync.
+log_cuts() {
+    local level=$1 count=$2 write missing
+    rm -f was is before? after?
+    blank "$count"
+    "$mdspace" create --level "$level" --chunk 16K --consistency-policy log --assume-clean "${members[@]}" >/dev/null
+    data_at=$(superblock_number "${members[0]}" 'Data Offset')
+    serve "${members[@]}"
+    hand send pool 0 $((8 << 20)) || fail "$told"
+    stop_serving
+    for write in 4:1 8:3 53:5 101:6; do
+        scene="our stripe log at level $level on $count members, $((${write#*:} * 4)) KiB at block ${write%:*}"
+        head -c $((8 << 20)) /dev/urandom >other
+        serve "${members[@]}"
+        hand send other 0 4096 || fail "$told"
+        flushed
+        kept before
+        hand receive was || fail "$told"
+        hand send other $((${write%:*} * 4096)) $((${write#*:} * 4096)) || fail "$told"
+        kill_server
+        mdadm --examine "${members[0]}" | grep --quiet 'State : active' || fail "it is not dirty"
+        kept after
+        serve "${members[@]}" --read-only
+        hand receive is || fail "$told"
+        stop_serving
+        for missing in $(seq -1 $((count - 1))); do
+            replayed_cut "$missing"
+            [ "$level" != 6 ] || [ "$missing" -lt 0 ] || replayed_cut "$missing" $(((missing + 1) % count))
+        done
+        stop_by_md
+        # The driver has written since: the log is void, and nothing of it is replayed.
+        serve "${members[@]}"
+        hand receive sure || fail "$told"
+        stop_serving
+        cmp sure is || fail "the log of an earlier use was replayed"
+    done
+}
+
 # stop_by_md: the driver takes the members as they are, and stops the array cleanly.
 stop_by_md() {
     assemble "${members[@]}"
@@ -250,6 +324,10 @@ logs() {
     cuts 3
     cuts 4
     own_cuts 4
+}
+own() {
+    log_cuts 5 3
+    log_cuts 6 4
 }
 journaled() {
     local mode

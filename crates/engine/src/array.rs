@@ -17,6 +17,7 @@ use crate::control::sweep::{DoubtfulZeros, Resynced, ScrubReport, ScrubRequest, 
 use crate::data::stripe_size::StripeSize;
 use crate::device::checksums::{ChecksumMemory, Verify};
 use crate::metadata::bitmap::BitmapPolicy;
+use crate::metadata::consistency::ConsistencyPolicy;
 use crate::seam::clock::Clock;
 use crate::seam::durability::Durability;
 use crate::seam::error::{ArrayError, Refusal};
@@ -381,6 +382,24 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// When the superblocks could not be written, or the array takes no changes.
     pub async fn remove_bitmap(&self) -> Result<(), Refusal> {
         self.0.metadata.remove_bitmap().await
+    }
+
+    /// Changes what limits the resync after a crash. A bitmap on the members, with mdadm's choice of a chunk, replaces a
+    /// partial parity log, and the other way round. Nothing changes if the array has that policy.
+    ///
+    /// # Errors
+    /// When the array cannot have it, or a member lacks the room; nothing is changed then. When a member failed or the
+    /// superblocks could not be written.
+    pub async fn set_consistency(&self, policy: ConsistencyPolicy) -> Result<(), Refusal> {
+        self.0.metadata.set_consistency(policy).await
+    }
+
+    /// Checks that the array can have a policy.
+    ///
+    /// # Errors
+    /// Why it cannot; nothing is changed.
+    pub fn check_consistency(&self, policy: ConsistencyPolicy) -> Result<(), Refusal> {
+        self.0.metadata.check_consistency(policy)
     }
 
     /// Clears bits of the write-intent bitmap lazily, and closes idle checksum regions, until the array is

@@ -17,6 +17,9 @@ const MEBIBYTE: u64 = 2048;
 /// Sectors of the bad-block log: constant.
 pub(crate) const BAD_BLOCK_LOG_SECTORS: u64 = 8;
 
+/// Sectors that mdadm reserves for the bitmap of the longest members.
+pub(crate) const BITMAP_SECTORS_MAX: u64 = 256;
+
 /// Maximum headroom for later reshapes, in sectors: 128 MiB.
 const HEADROOM_MAX: u64 = 128 * MEBIBYTE;
 
@@ -24,10 +27,10 @@ const HEADROOM_MAX: u64 = 128 * MEBIBYTE;
 const MEMBER_SECTORS_MIN: u64 = 24;
 
 /// Sectors of the partial parity log, in place of a bitmap: constant, where there is room.
-const PARITY_LOG_SECTORS: u64 = 2048;
+pub(crate) const PARITY_LOG_SECTORS: u64 = 2048;
 
 /// The least sectors of a log in which the kernel keeps several in a row: 128 KiB and a header.
-const PARITY_LOGS_SECTORS: u64 = 264;
+pub(crate) const PARITY_LOGS_SECTORS: u64 = 264;
 
 /// Bytes of the bitmap's own superblock.
 const BITMAP_SUPERBLOCK_BYTES: u64 = 256;
@@ -116,7 +119,7 @@ pub(crate) const fn bitmap_space(sectors: u64) -> u64 {
     if sectors < 128 {
         0
     } else if sectors - 128 >= 200 << 21 {
-        256
+        BITMAP_SECTORS_MAX
     } else if sectors - 8 > 8 << 21 {
         128
     } else {

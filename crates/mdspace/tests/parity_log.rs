@@ -37,9 +37,60 @@ fn the_policy_is_shown_and_excludes_others() {
         let server = Server::of(&here, "serve a b c --nbd unix:n --control k");
         assert_eq!(parsed(&here.run("status --json --control k").ok().text())["consistency_policy"], shown);
         if asked == "ppl" {
-            here.run("set bitmap=internal --control k").expect(2, &["a partial parity log", "mdadm --grow"]);
+            here.run("set bitmap=internal --control k")
+                .expect(2, &["a partial parity log", "set consistency-policy=bitmap"]);
             here.run("set integrity=on --control k").expect(2, &["a partial parity log"]);
         }
+        here.run("stop --control k").ok();
+        assert_eq!(server.wait(), Some(0));
+    }
+}
+
+#[test]
+fn the_policy_of_a_served_array_changes_and_its_data_stays() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 16K --size 8M --bitmap none a b c").ok();
+    let bytes = (0..4_u32 << 20).map(|at| (at / 997) as u8).collect::<Vec<_>>();
+    here.run_with("write a b c", &bytes).ok();
+    for policy in ["ppl", "bitmap", "ppl", "resync", "bitmap", "resync"] {
+        let server = Server::of(&here, "serve a b c --nbd unix:n --control k");
+        here.run(&format!("set consistency-policy={policy} --control k")).ok();
+        let status = parsed(&here.run(&format!("set --json consistency-policy={policy} --control k")).ok().text());
+        assert_eq!(status["consistency_policy"], policy);
+        let mut client = Nbd::connect(here.path().join("n").to_str().expect("UTF-8"));
+        client.request(1, 0, 4096, &bytes[..4096]);
+        assert_eq!(client.reply(), 0);
+        drop(client);
+        here.run("stop --control k").ok();
+        assert_eq!(server.wait(), Some(0));
+        let examined = here.run("examine a b c --json").ok().text();
+        assert_eq!(examined.contains("\"ppl\""), policy == "ppl", "{policy}: {examined}");
+        for members in ["a b c", "a b"] {
+            let read = here.run(&format!("read {members} --length 4M"));
+            assert!(read.ok().stdout == bytes, "{policy}: {members}");
+        }
+    }
+}
+
+#[test]
+fn a_policy_that_a_served_array_cannot_have_is_refused_by_name() {
+    let table = [
+        ("--level 5 a b c", "none", "\"none\" is not a consistency policy"),
+        ("--level 5 a b c", "journal", "values: resync, bitmap, or ppl"),
+        ("--level 6 a b c d", "ppl", "only level 5 has a partial parity log"),
+        ("--level 5 --integrity a b c", "ppl", "checksums, which a replay of a partial parity log does not keep"),
+        ("--level 5 --data-offset 64K a b c", "ppl", "a chunk's log takes 1032"),
+        ("--level 0 a b c", "bitmap", "a level without redundancy has no bitmap"),
+    ];
+    for (words, policy, reason) in table {
+        let here = Workplace::new();
+        here.run(&format!("create --size 8M {words}")).ok();
+        let members: Vec<&str> = words.split(' ').filter(|word| word.len() == 1 && "abcd".contains(word)).collect();
+        let server = Server::of(&here, &format!("serve {} --nbd unix:n --control k", members.join(" ")));
+        let before = parsed(&here.run("status --json --control k").ok().text());
+        here.run(&format!("set consistency-policy={policy} --control k")).expect(2, &[reason]);
+        let after = parsed(&here.run("status --json --control k").ok().text());
+        assert_eq!(before["events"], after["events"], "{words} {policy}: nothing was written");
         here.run("stop --control k").ok();
         assert_eq!(server.wait(), Some(0));
     }

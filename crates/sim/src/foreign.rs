@@ -3,16 +3,19 @@
 //! What md leaves on the members follows from its own rules, which are stated here anew and not taken from the engine:
 //! the event counts, the roles of absent members (a spare, 0xffff; in 0.90 faulty), the dirty state, and the bitmap.
 //! The model accepts only members that md would start without a question and without a resync: current, with equal
-//! event counts and roles, clean, without bad blocks. It writes whole rows, so it needs no absent member.
+//! event counts and roles, clean, without bad blocks. It writes whole rows, so it needs no absent member. A partial
+//! parity log names each row before it is written.
 //!
 //! Facts: `drivers/md/md.c` (`md_update_sb`, `super_1_sync`, `super_90_sync`), `md-bitmap.c` (`md_bitmap_read_sb`,
 //! `md_bitmap_update_sb`, `md_bitmap_endwrite`). tests/kernel/halves.sh shows that the real driver leaves the same.
 
 use crate::judge::{superblock, syndrome};
 use crate::member::SimMember;
+use crate::parity_log::Written;
 use crate::rows::{Row, SECTOR_BYTES};
 use format::bitmap::{self, BitmapSuper, SUPER_BYTES, State};
-use format::geometry::Geometry;
+use format::geometry::{Geometry, Parity, Role};
+use format::partial_parity::Repair;
 use format::superblock::{DeviceRole, Resync, Superblock, Timestamp, Version};
 use format::units::{ComponentByte, Sectors, Slot};
 
@@ -20,6 +23,8 @@ struct Held {
     member: SimMember,
     superblock: Superblock,
     slot: Slot,
+    /// Its partial parity log, once it is written.
+    log: Option<Written>,
 }
 
 /// An array that md has started.
@@ -33,6 +38,8 @@ pub struct Foreign {
     can_decrease: bool,
     bits: Option<(BitmapSuper, Vec<u8>)>,
     seconds: u64,
+    /// The geometry of an array with a partial parity log.
+    logged: Option<Parity>,
 }
 
 impl Foreign {
@@ -44,7 +51,7 @@ impl Foreign {
             let DeviceRole::Active(slot) = superblock.own_role() else { return None };
             let is_current = superblock.recovery_offset.is_none() && !superblock.replacement;
             let is_sound = superblock.bad_blocks.is_none_or(|log| !log.in_use) && superblock.resync == Resync::Clean;
-            (is_current && is_sound).then(|| Held { member: member.clone(), superblock, slot })
+            (is_current && is_sound).then(|| Held { member: member.clone(), superblock, slot, log: None })
         });
         let held: Vec<Held> = held.collect::<Option<_>>()?;
         let first = &held.first()?.superblock;
@@ -55,13 +62,18 @@ impl Foreign {
                     .all(|other| one.superblock.role(other.superblock.device_number) == DeviceRole::Active(other.slot))
         };
         let missing = |slot: Slot| held.iter().all(|one| one.slot != slot);
-        if !Geometry::new(&first.shape(&[])).ok()?.survives(&missing) || !held.iter().all(agrees) {
+        let geometry = Geometry::new(&first.shape(&[])).ok()?;
+        if !geometry.survives(&missing) || !held.iter().all(agrees) {
             return None;
         }
+        let logged = match geometry {
+            Geometry::Parity(parity) if first.ppl.is_some() => Some(parity),
+            _ => None,
+        };
         let bits = bits_of(&held[0])?;
         held.iter().for_each(|one| one.member.settle_all());
         let (events, is_degraded) = (first.events, held.len() < usize::from(first.raid_disks));
-        Some(Self { held, events, is_degraded, is_dirty: false, can_decrease: false, bits, seconds })
+        Some(Self { held, events, is_degraded, is_dirty: false, can_decrease: false, bits, seconds, logged })
     }
 
     /// Whether a member is missing.
@@ -83,6 +95,7 @@ impl Foreign {
             self.can_decrease = !self.is_degraded;
             self.write_superblocks();
         }
+        self.log(row);
         for (datum, bytes) in row.data.iter().zip(data) {
             datum.copies.iter().for_each(|&(slot, at)| self.put(slot, at, bytes));
         }
@@ -94,6 +107,21 @@ impl Foreign {
         }
         if let Some(slot) = row.q {
             self.put(slot, row.component, &syndrome(row, &sectors).bytes());
+        }
+    }
+
+    /// Logs the write of a row. The log is begun before the first.
+    fn log(&mut self, row: &Row) {
+        let Some(parity) = &self.logged else { return };
+        let stripe = parity.stripe(row.component.0 / parity.chunk_bytes());
+        let rows = row.component.0..row.component.0 + SECTOR_BYTES as u64;
+        let repair = Repair { stripe, changed: 0..parity.data_chunks(), rows };
+        for one in &mut self.held {
+            if one.log.is_none() {
+                one.log = Written::begin(&one.member, &one.superblock);
+            }
+            let log = one.log.as_mut().filter(|_| repair.stripe.slot_of(Role::P) == Some(one.slot));
+            log.into_iter().for_each(|log| log.add(&one.member, parity, &repair));
         }
     }
 

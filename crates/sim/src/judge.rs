@@ -12,18 +12,25 @@
 //!   not resync;
 //! * data of a missing member that md would reconstruct from P is legal.
 //!
+//! md replays the partial parity logs of an array that is not clean. So nothing then needs a resync: parity agrees
+//! everywhere, also while any one member is missing. Such a member's data is legal, except in blocks with a write in
+//! doubt, which may hold anything.
+//!
 //! md reads a replacement up to its recovery offset. If there is one, everything is checked twice: with the replaced
 //! member in the slot, and with the replacement.
 //!
 //! Facts: `drivers/md/md.c` (`super_1_validate`, `analyze_sbs`), `md-bitmap.c`
 //! (`md_bitmap_read_sb`, `read_sb_page`), md(4).
 
+use crate::parity_log::Log;
 use crate::rows::{Row, SECTOR_BYTES};
 use crate::truth::{Look, Truth};
 use format::bad_blocks;
 use format::bitmap::{self, BitmapSuper, SUPER_BYTES, State};
+use format::geometry::{Geometry, Parity};
 use format::superblock::{DeviceRole, Resync, Superblock, decode, places};
 use format::units::{ComponentByte, Sectors, Slot};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -38,6 +45,7 @@ enum Current {
 }
 
 /// A member that md would accept in a slot.
+#[derive(Clone)]
 struct Accepted<'a> {
     number: usize,
     image: &'a [u8],
@@ -46,9 +54,13 @@ struct Accepted<'a> {
     bitmap: Option<Bits<'a>>,
     /// Ranges of its component that the bad-block log lists.
     bad: Vec<Range<u64>>,
+    log: Option<Log>,
+    /// By component byte: sectors that a replay of the log wrote.
+    replayed: BTreeMap<u64, Vec<u8>>,
 }
 
 /// A bitmap that md would use.
+#[derive(Clone)]
 struct Bits<'a> {
     header: BitmapSuper,
     map: &'a [u8],
@@ -63,6 +75,9 @@ impl Bits<'_> {
 
 impl Accepted<'_> {
     fn sector(&self, at: ComponentByte) -> &[u8] {
+        if let Some(replayed) = self.replayed.get(&at.0) {
+            return replayed;
+        }
         let start = self.data_at + at.0 as usize;
         &self.image[start..start + SECTOR_BYTES]
     }
@@ -80,19 +95,23 @@ impl Accepted<'_> {
 }
 
 /// One array that md might start.
+#[derive(Clone)]
 struct Verdict<'a> {
     /// The bitmap file, if there is a valid one.
     file: Option<Rc<Bits<'a>>>,
     slots: Vec<Option<Rc<Accepted<'a>>>>,
     /// Where md's resync begins; `None` when the array is clean.
     resync: Option<u64>,
+    /// The geometry of an array whose partial parity logs are replayed.
+    logged: Option<Parity>,
 }
 
 /// Judges members with these contents, and the bitmap file.
 ///
 /// With `is_any_replaced`, two members may claim one slot, and both must be legal: older kernels take the one that
 /// comes last. `unread` marks rows that could not be read while a resync was pending. There, a write may only have been
-/// possible as a read-modify-write, which leaves wrong parity wrong until the resync.
+/// possible as a read-modify-write, which leaves wrong parity wrong until the resync. `block_bytes` is what members
+/// write at least.
 ///
 /// # Errors
 /// What md would accept although it is illegal, in words.
@@ -103,12 +122,24 @@ pub fn judge(
     truth: &Truth,
     unread: &[bool],
     is_any_replaced: bool,
+    block_bytes: usize,
 ) -> Result<(), String> {
-    let verdicts = assemble(images, file, is_any_replaced)?;
     let check = |verdict: &Verdict<'_>| {
-        rows.iter().zip(unread).try_for_each(|(row, unread)| verdict.check_row(row, truth, *unread))
+        let mut rows = rows.iter().zip(unread);
+        rows.try_for_each(|(row, unread)| verdict.check_row(row, truth, *unread, block_bytes))
     };
-    verdicts.iter().try_for_each(check)
+    for verdict in assemble(images, file, is_any_replaced)? {
+        if verdict.logged.is_none() {
+            check(&verdict)?;
+        }
+        for lost in verdict.losses() {
+            check(&verdict.replayed_without(lost)?).map_err(|why| match lost {
+                None => format!("after a replay of the logs: {why}"),
+                Some(lost) => format!("after a replay of the logs without slot {lost}: {why}"),
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// The superblock that mdadm would find: of all places, the one created last.
@@ -173,8 +204,18 @@ fn assemble<'a>(
     });
     // md uses the first of these superblocks that it reads, so the one that trusts most is judged.
     let resync = resyncs.map(|resync| resync.unwrap_or(u64::MAX)).max().filter(|&offset| offset != u64::MAX);
+    // md then refuses to start the array. If only some of the newest name a log, it depends on their order.
+    if same_age().all(|superblock| superblock.ppl.is_some())
+        && let Some(without) = slots.iter().chain(&successors).flatten().find(|member| member.log.is_none())
+    {
+        return Err(format!("md may expect a partial parity log, but member {} has none", without.number));
+    }
     let file = file.filter(|_| freshest.bitmap.is_none()).and_then(|bytes| bitmap_file(bytes, freshest)).map(Rc::new);
-    let verdict = |slots| Verdict { file: file.clone(), slots, resync };
+    let logged = match Geometry::new(&freshest.shape(&[])) {
+        Ok(Geometry::Parity(parity)) if freshest.ppl.is_some() && resync.is_some() => Some(parity),
+        _ => None,
+    };
+    let verdict = |slots| Verdict { file: file.clone(), slots, resync, logged: logged.clone() };
     let changed = successors.iter().zip(&slots).map(|(new, old)| new.clone().or_else(|| old.clone())).collect();
     let is_any = successors.iter().any(Option::is_some);
     Ok([Some(slots), is_any.then_some(changed)].into_iter().flatten().map(verdict).collect())
@@ -216,10 +257,48 @@ fn accept<'a>(number: usize, own: &Superblock, freshest: &Superblock, image: &'a
         }
         _ => Vec::new(),
     };
-    Ok(Accepted { number, image, data_at: own.data_at().0 as usize, current, bitmap, bad })
+    let (data_at, log) = (own.data_at().0 as usize, Log::of(own));
+    Ok(Accepted { number, image, data_at, current, bitmap, bad, log, replayed: BTreeMap::new() })
 }
 
-impl Verdict<'_> {
+impl<'a> Verdict<'a> {
+    /// The losses before a replay of the logs: none, and each member of a complete array.
+    fn losses(&self) -> Vec<Option<usize>> {
+        match &self.logged {
+            None => Vec::new(),
+            Some(_) if self.slots.iter().any(Option::is_none) => vec![None],
+            Some(_) => std::iter::once(None).chain((0..self.slots.len()).map(Some)).collect(),
+        }
+    }
+
+    /// The array after a replay of its logs, with the member in `lost` missing. Nothing is resynced any more.
+    fn replayed_without(&self, lost: Option<usize>) -> Result<Self, String> {
+        let mut replayed = self.clone();
+        replayed.resync = None;
+        if let Some(lost) = lost {
+            replayed.slots[lost] = None;
+        }
+        let Some(parity) = &self.logged else { return Ok(replayed) };
+        for index in 0..replayed.slots.len() {
+            let Some(member) = replayed.slots[index].clone() else { continue };
+            let Some(log) = &member.log else { return Err(format!("slot {index} has no partial parity log")) };
+            let mut after = Accepted::clone(&member);
+            for due in log.due(member.image, parity)? {
+                let changed: Vec<Slot> = due.repair.changed_slots().collect();
+                for at in due.sectors() {
+                    let mut sum = due.partial(at).map_or(Words([0; WORDS]), Words::of);
+                    let chunks = changed.iter().map(|slot| replayed.sector(*slot, ComponentByte(at), at));
+                    if let Some(chunks) = chunks.collect::<Option<Vec<_>>>() {
+                        chunks.iter().for_each(|chunk| sum.add(chunk));
+                        after.replayed.insert(at, sum.bytes());
+                    }
+                }
+            }
+            replayed.slots[index] = Some(Rc::new(after));
+        }
+        Ok(replayed)
+    }
+
     /// Whether md would resync this row before it relies on it, with every bitmap that it might read.
     fn would_resync(&self, row: &Row) -> bool {
         let mut bitmaps =
@@ -233,8 +312,8 @@ impl Verdict<'_> {
         member.is_current(at, covered).then(|| member.sector(at))
     }
 
-    fn check_row(&self, row: &Row, truth: &Truth, unread: bool) -> Result<(), String> {
-        if row.data.iter().any(|datum| truth.is_tainted(datum.sector)) {
+    fn check_row(&self, row: &Row, truth: &Truth, unread: bool, block_bytes: usize) -> Result<(), String> {
+        if row.data.iter().all(|datum| truth.is_tainted(datum.sector)) {
             return Ok(());
         }
         let certain = row.data.iter().all(|datum| truth.is_certain(datum.sector));
@@ -259,10 +338,10 @@ impl Verdict<'_> {
             }
             data.push(first);
         }
-        if must_agree { self.check_parity(row, &data, truth) } else { Ok(()) }
+        if must_agree { self.check_parity(row, &data, truth, block_bytes) } else { Ok(()) }
     }
 
-    fn check_parity(&self, row: &Row, data: &[Option<&[u8]>], truth: &Truth) -> Result<(), String> {
+    fn check_parity(&self, row: &Row, data: &[Option<&[u8]>], truth: &Truth, block_bytes: usize) -> Result<(), String> {
         let place = |slot: Option<Slot>| self.sector(slot?, row.component, row.covered);
         let missing = data.iter().filter(|sector| sector.is_none()).count();
         if let Some(p) = place(row.p).filter(|_| missing <= 1) {
@@ -271,6 +350,8 @@ impl Verdict<'_> {
             match data.iter().position(Option::is_none) {
                 None if sum.is_zero() => {}
                 None => return Err(format!("P is wrong at component byte {}", row.component.0)),
+                Some(index)
+                    if self.logged.is_some() && !truth.is_block_certain(row.data[index].sector, block_bytes) => {}
                 Some(index) => {
                     let sector = row.data[index].sector;
                     let found = sum.bytes();

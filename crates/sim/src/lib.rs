@@ -13,6 +13,7 @@ pub mod foreign;
 pub mod history;
 pub mod judge;
 pub mod member;
+mod parity_log;
 pub mod rows;
 #[cfg(not(test))]
 pub mod swarm;

@@ -6,7 +6,8 @@
 //! else is legal: within a sector only whole writes are combined, and no older value returns.
 //!
 //! Rows with silently changed bytes are tainted: they may hold anything. So are rows that were in doubt when a dirty
-//! and degraded array was forced. The model knows nothing of levels, members or the engine.
+//! and degraded array was forced. With a partial parity log, only what the missing member held of such a row is tainted.
+//! The model knows nothing of levels, members or the engine.
 
 use crate::rows::SECTOR_BYTES;
 use std::ops::Range;
@@ -195,6 +196,13 @@ impl Truth {
     /// Whether only one value of a sector is legal, also on the members.
     pub fn is_certain(&self, sector: usize) -> bool {
         self.pending[sector].iter().all(|&number| self.writes[number as usize].is_settled())
+    }
+
+    /// Whether only one value of a sector's block is legal: no write in doubt was to any sector of it.
+    pub fn is_block_certain(&self, sector: usize, block_bytes: usize) -> bool {
+        let sectors = block_bytes / SECTOR_BYTES;
+        let first = sector / sectors * sectors;
+        (first..first + sectors).all(|sector| self.is_certain(sector))
     }
 
     /// Whether a sector may hold `found`.

@@ -74,6 +74,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("parity_log::the_log_of_an_earlier_use_is_erased_before_the_next"),
     },
     Mutant {
+        name: "log-named-in-a-round",
+        broken: "a partial parity log is turned on in an ordinary round of superblocks, amid which md starts no array",
+        by: Test("policies::a_change_of_the_policy_may_be_interrupted_anywhere"),
+    },
+    Mutant {
+        name: "unfinished-log-kept",
+        broken: "the log of an interrupted change of the consistency policy is believed to be in use",
+        by: Test("policies::a_change_of_the_policy_may_be_interrupted_anywhere"),
+    },
+    Mutant {
         name: "entry-not-written",
         broken: "a write to a stripe is not logged",
         by: Test("parity_log::a_loss_of_power_and_of_a_member_costs_nothing_but_what_was_being_written"),

@@ -16,11 +16,13 @@ use crate::seam::bytes::{read_bytes, write_bytes, zero_or_write};
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Candidate, Member, MemberError};
+use format::Defect;
 use format::bitmap::BitmapSuper;
 use format::geometry::{Geometry, Level, Redundancy, default_layout};
 use format::integrity::Layout;
 use format::partial_parity::Header;
 use format::placement::{BitmapChoice, Placement, Request, place};
+use format::stripe_log::{self, Place};
 use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places};
 use format::units::{DeviceNumber, MemberByte, SECTOR_BYTES, Sectors, Slot};
 use std::cell::Cell;
@@ -47,6 +49,8 @@ pub struct Recipe {
     pub bitmap: BitmapChoice,
     /// Keep a partial parity log: level 5 only, without bitmap and checksums.
     pub parity_log: bool,
+    /// Keep a stripe log ([`format::stripe_log`]): levels 4, 5 and 6, metadata 1.1 and 1.2.
+    pub stripe_log: bool,
     /// Identity of the array.
     pub set_uuid: [u8; 16],
     /// What the members hold before.
@@ -77,6 +81,7 @@ impl Recipe {
             component_bytes: None,
             bitmap: BitmapChoice::None,
             parity_log: false,
+            stripe_log: false,
             set_uuid,
             contents: Contents::Unknown,
             integrity: false,
@@ -182,7 +187,7 @@ async fn prepare<M: Member, C: Clock>(
         zero(plans, pool, progress).await?;
     }
     for plan in plans {
-        let written = write_logs(recipe, plan, pool).await;
+        let written = write_logs(recipe, plan, pool, clock.wall()).await;
         written.map_err(|error| Refusal::member_error(plan.name, &error))?;
     }
     if recipe.integrity {
@@ -290,10 +295,22 @@ fn plan_members<'a, M: Member, C: Clock>(
         if recipe.integrity {
             Layout::of(&superblock).map_err(|defect| Refusal::defect(name, defect))?;
         }
+        if recipe.stripe_log {
+            check_stripe_log(recipe, &superblock).map_err(|defect| Refusal::defect(name, defect))?;
+        }
         plans.push(MemberPlan { name, member, placement, superblock });
     }
     check_geometry(slots, &plans)?;
     Ok(plans)
+}
+
+/// Checks that there is room for a stripe log, beside checksums if there are to be any.
+fn check_stripe_log(recipe: &Recipe, superblock: &Superblock) -> Result<(), Defect> {
+    if recipe.parity_log {
+        return Err(Defect::new("superblock.feature_map", "a partial parity log and a stripe log: one is enough"));
+    }
+    let place = Place::of(superblock)?;
+    if recipe.integrity { place.check_apart(&Layout::of(superblock)?) } else { Ok(()) }
 }
 
 fn roles<M>(slots: &[Option<Newcomer<M>>], spares: usize) -> Vec<DeviceRole> {
@@ -400,7 +417,12 @@ async fn zero<M: Member>(plans: &[MemberPlan<'_, M>], pool: &Pool, progress: &dy
 }
 
 /// Writes bitmap and logs, and flushes: afterwards the superblock may vouch for them.
-async fn write_logs<M: Member>(recipe: &Recipe, plan: &MemberPlan<'_, M>, pool: &Pool) -> Result<(), MemberError> {
+async fn write_logs<M: Member>(
+    recipe: &Recipe,
+    plan: &MemberPlan<'_, M>,
+    pool: &Pool,
+    now: Duration,
+) -> Result<(), MemberError> {
     let MemberPlan { member, placement, superblock, .. } = plan;
     if let (Some(bitmap), Some(at)) = (&placement.bitmap, superblock.bitmap_at()) {
         let bits = if needs_resync(recipe) { 0xff } else { 0 };
@@ -418,6 +440,12 @@ async fn write_logs<M: Member>(recipe: &Recipe, plan: &MemberPlan<'_, M>, pool: 
         let mut empty = Header::empty(&recipe.set_uuid, 1).encode();
         empty.resize(usize::from(log.sectors) * SECTOR_BYTES as usize, 0);
         write_bytes(*member, pool, at, &empty).await?;
+    }
+    if let Ok(place) = Place::of(superblock).as_ref()
+        && recipe.stripe_log
+    {
+        let header = stripe_log::Header::new(superblock, place, now.as_micros() as u64);
+        write_bytes(*member, pool, place.at, &header.encode()).await?;
     }
     member.flush().await
 }

@@ -271,6 +271,9 @@ impl<M: Member, C: Clock> Control<M, C> {
             (superblock.component, superblock.resync) = (planned.component, resync);
         }
         self.metadata.record_mut(guard).resync = resync;
+        if let Some(log) = self.core.context.stripe_log().filter(|_| resync != Resync::Clean) {
+            log.set_built(false); // before any superblock has the new size
+        }
         let agreed = match resync {
             Resync::Clean => u64::MAX,
             Resync::From(sectors) => sectors.bytes(),

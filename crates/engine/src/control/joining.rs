@@ -27,6 +27,7 @@ use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member, MemberError};
 use crate::seam::report::ChangeKind;
+use format::stripe_log::Place;
 use format::superblock::{DeviceRole, Superblock, Version};
 use format::units::{DeviceNumber, SECTOR_BYTES, Slot};
 use std::rc::Rc;
@@ -60,8 +61,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.check_absent(&name)?;
         let place_to_return = self.check_return(&name, &superblock)?;
         let named = Named::by(&name, &member, &superblock, &self.core.pool).await;
-        // A member that left in the round that added the bitmap does not know where it is.
+        // A member that left in the round that added the bitmap does not know where it is. One that returns needs a
+        // bitmap, so the array has no log.
         let superblock = superblock
+            .without_parity_log()
             .with_bitmap(self.any_superblock().bitmap, member.limits().bytes)
             .map_err(|defect| Refusal::defect(&name, defect))?;
         self.check_newcomer(&name, &member, &superblock)?;
@@ -154,6 +157,9 @@ impl<M: Member, C: Clock> Control<M, C> {
     ) -> Result<Rc<Device<M>>, Refusal> {
         let Candidate { name, member } = candidate;
         let failed = |error: MemberError| Refusal::member_error(&name, &error);
+        if self.metadata.has_stripe_log() {
+            Place::of(&superblock).map_err(|defect| Refusal::defect(&name, defect))?;
+        }
         erase_superblocks(&name, &member, &self.core.pool).await?;
         write_empty_log(&member, &self.core.pool, &superblock).await.map_err(failed)?;
         let place = vec![0; place_bytes(superblock.super_at(), member.limits().bytes)].into();

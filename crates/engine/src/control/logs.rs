@@ -17,8 +17,9 @@
 use crate::base::buffer::Pool;
 use crate::control::forced::slots_text;
 use crate::control::offer::AssembleOptions;
-use crate::device::Device;
+use crate::device::{Device, DeviceState};
 use crate::metadata::partial_parity::{self, Replayed, Slots};
+use crate::metadata::stripe_log::replay::{self, Found};
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use format::geometry::Geometry;
@@ -66,6 +67,31 @@ pub(crate) fn check_journal(name: &str, journal: Option<&str>, options: &Assembl
 pub(crate) const JOURNAL_WARNING: &str = "the write journal is not given: writes that it alone held are lost, the last \
     ones may be there in part, and the array is read-only";
 
+/// Drops the logs unless all superblocks with the most events name one, also those of members without all data. Power
+/// went while the log was being turned on or off, when no write was under way ([`crate::metadata::consistency`]).
+pub(crate) fn drop_unfinished<M: Member>(freshest: &mut Superblock, devices: &[Rc<Device<M>>]) {
+    let newest = devices.iter().map(|device| device.superblock.borrow().events).max();
+    let lacks_log = |device: &Rc<Device<M>>| {
+        let own = device.superblock.borrow();
+        Some(own.events) == newest && own.ppl.is_none()
+    };
+    if devices.iter().any(lacks_log) && !mutant!("unfinished-log-kept") {
+        freshest.ppl = None;
+        devices.iter().for_each(|device| device.superblock.borrow_mut().ppl = None);
+    }
+}
+
+/// Gives spares a log if the array has one. A spare may have left before that, as it has no age.
+pub(crate) fn give_to_spares<M: Member>(freshest: &Superblock, devices: &[Rc<Device<M>>]) {
+    let is_without =
+        |device: &&Rc<Device<M>>| device.state.get() == DeviceState::Spare && device.superblock.borrow().ppl.is_none();
+    for device in devices.iter().filter(|_| freshest.ppl.is_some()).filter(is_without) {
+        let with_log = device.superblock.borrow().with_parity_log(device.member.limits().bytes);
+        // One without room is refused by name.
+        with_log.into_iter().for_each(|with_log| device.superblock.replace(with_log));
+    }
+}
+
 /// Refuses to write to an array whose partial parity log this engine cannot keep. It has to hold a chunk. Checksums are
 /// not kept by a replay, here or by md.
 pub(crate) fn check_parity_log<M: Member>(
@@ -104,6 +130,10 @@ pub(crate) enum Log {
     Replayed(Replayed),
     /// They cannot be used: why.
     Unusable(Refusal),
+    /// The stripe logs were replayed.
+    StripeLog(Replayed),
+    /// The array has a stripe log, and it does not count: why.
+    Void(Refusal),
     /// There is a write journal, and it was replayed.
     Journal {
         /// The rows of stripes that it held.
@@ -130,6 +160,34 @@ pub(crate) async fn replay<M: Member>(
     }
 }
 
+/// Replays the stripe logs of an array that was not stopped cleanly.
+pub(crate) async fn replay_stripe_log<M: Member>(
+    found: &Found,
+    geometry: &Geometry,
+    freshest: &Superblock,
+    slots: &Slots<M>,
+    options: &AssembleOptions,
+    pool: &Pool,
+) -> Log {
+    let Geometry::Parity(parity) = geometry else { return Log::Untouched };
+    if freshest.resync == Resync::Clean {
+        return Log::Untouched;
+    }
+    let logs = match found {
+        Found::None => return Log::Untouched,
+        Found::Void(reason, _) => return Log::Void(reason.clone()),
+        Found::Good(logs) => logs,
+    };
+    if !may_replay(options) || !logs.is_built() {
+        return Log::Untouched;
+    }
+    let kernel = options.kernel.unwrap_or_else(parity::Kernel::best);
+    match replay::replay(logs, parity, kernel, slots, pool).await {
+        Ok(replayed) => Log::StripeLog(replayed),
+        Err(refusal) => Log::Unusable(refusal),
+    }
+}
+
 /// Whether the members may be written, or their writes stay in memory.
 fn may_replay(options: &AssembleOptions) -> bool {
     options.replay || !options.read_only
@@ -138,7 +196,7 @@ fn may_replay(options: &AssembleOptions) -> bool {
 impl Log {
     /// Whether parity is taken to agree with the data. `missing` are slots without a current member.
     pub(crate) fn agrees(&self, missing: &[Slot]) -> bool {
-        matches!(self, Self::Replayed(_)) && !missing.is_empty()
+        matches!(self, Self::Replayed(_) | Self::StripeLog(_)) && !missing.is_empty()
     }
 
     /// What the user should know.
@@ -151,8 +209,13 @@ impl Log {
                     rows * 4
                 )];
             }
-            Self::Unusable(refusal) => return vec![format!("the partial parity log cannot be used: {refusal}")],
-            Self::Replayed(replayed) => replayed,
+            Self::Unusable(refusal) => return vec![format!("the log cannot be used: {refusal}")],
+            Self::Void(reason) => return vec![format!("the stripe log is void: {reason}")],
+            Self::Replayed(replayed) | Self::StripeLog(replayed) => replayed,
+        };
+        let (log, has_unbuilt) = match self {
+            Self::StripeLog(_) => ("stripe log", false),
+            _ => ("partial parity log", true),
         };
         let writes = if replayed.entries == 1 { "1 write".to_owned() } else { format!("{} writes", replayed.entries) };
         let torn = match replayed.torn {
@@ -163,9 +226,8 @@ impl Log {
             true => (" in memory", "; no member was changed"),
             false => ("", ""),
         };
-        let first = format!(
-            "the array was not stopped cleanly: its partial parity log was replayed{place}, {writes}{torn}{changed}"
-        );
+        let first =
+            format!("the array was not stopped cleanly: its {log} was replayed{place}, {writes}{torn}{changed}");
         let unknown = (replayed.unknown_bytes > 0).then(|| {
             format!(
                 "writes to several chunks, of which {} held {} bytes, may have been under way: what was being written there \
@@ -174,7 +236,7 @@ impl Log {
                 replayed.unknown_bytes
             )
         });
-        let unbuilt = (!missing.is_empty()).then(|| unbuilt_warning(replayed.entries, missing));
+        let unbuilt = (has_unbuilt && !missing.is_empty()).then(|| unbuilt_warning(replayed.entries, missing));
         [Some(first), unbuilt, unknown].into_iter().flatten().collect()
     }
 
@@ -186,7 +248,12 @@ impl Log {
                  member for each slot, or accept that with --force",
             )),
             Self::Untouched if freshest.ppl.is_some() && !may_replay(options) => Err(needs_its_ppl()),
-            Self::Untouched | Self::Unusable(_) | Self::Replayed(_) | Self::Journal { .. } => Ok(()),
+            Self::Untouched
+            | Self::Unusable(_)
+            | Self::Replayed(_)
+            | Self::StripeLog(_)
+            | Self::Void(_)
+            | Self::Journal { .. } => Ok(()),
         }
     }
 }

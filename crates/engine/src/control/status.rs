@@ -133,6 +133,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     fn consistency_policy(&self) -> &'static str {
         match self.metadata.intent() {
             _ if !self.core.is_redundant() => "none",
+            _ if self.metadata.has_stripe_log() => "log",
             Some(_) => "bitmap",
             None if self.metadata.has_parity_log() => "ppl",
             None => "resync",

@@ -8,15 +8,46 @@ use crate::base::buffer::Block;
 use crate::device::{Device, Failures};
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError};
-use format::partial_parity::Entry;
+use format::geometry::{Role, Stripe};
+use format::stripe_log::{Chunks, ENTRIES_MAX};
+use smallvec::SmallVec;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// An entry of the partial parity log, with its partial parity: `None` where the write changes all data chunks.
+/// The most entries of one write: each kind of log has room for them in one header.
+pub(crate) const LOG_ENTRIES_MAX: usize = ENTRIES_MAX;
+
+const _: () = assert!(LOG_ENTRIES_MAX <= format::partial_parity::ENTRIES_MAX);
+
+/// A write to rows of one stripe, as a log must name it.
 pub(crate) struct LogEntry {
-    pub(crate) entry: Entry,
-    pub(crate) partial: Option<Block>,
+    pub(crate) stripe: Stripe,
+    /// Bytes of the chunk.
+    pub(crate) rows: Range<u32>,
+    /// The data chunks that the write changes.
+    pub(crate) changed: Chunks,
+    /// For each parity that is here: the parity of the chunks that the write leaves as they are. Empty if there are none.
+    pub(crate) partial: SmallVec<[(Role, Block); 2]>,
+}
+
+impl LogEntry {
+    /// Bytes of all its partial parity.
+    pub(crate) fn partial_bytes(&self) -> u64 {
+        self.partial.iter().map(|(_, block)| block.len() as u64).sum()
+    }
+}
+
+/// What must be logged before a write to stripes reaches any member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Logging {
+    /// Nothing.
+    Nothing,
+    /// Every write; the changed chunks of a row are neighbours (md's partial parity log).
+    Neighbours,
+    /// Writes to parts of stripes. A write to whole stripes only makes older entries void
+    /// ([`crate::metadata::stripe_log`]).
+    Parts,
 }
 
 /// Writes superblocks, bitmap and logs on behalf of the data path, which never does so itself.
@@ -31,12 +62,12 @@ pub(crate) trait Authority<M: Member>: 'static {
     /// Keeps entries in the log until it is dropped.
     type Logged;
 
-    /// Whether writes to stripes are logged before.
-    fn logs_writes(&self) -> bool;
+    /// What must be logged.
+    fn logging(&self) -> Logging;
 
     /// Logs a write to stripes, before it reaches any member. The entries are on stable storage when this returns. They
-    /// are of different rows, at most [`format::partial_parity::ENTRIES_MAX`], with at most a chunk of partial parity for
-    /// each stripe, of one stripe or without partial parity.
+    /// are of different rows, at most [`LOG_ENTRIES_MAX`], with at most a chunk of partial parity for each stripe, of one
+    /// stripe or without partial parity.
     async fn log_write(&self, entries: Vec<LogEntry>) -> Result<Self::Logged, ArrayError>;
 
     /// Records that a member failed a write. The superblocks say so before this returns.

@@ -7,7 +7,7 @@
 use crate::base::buffer::{Block, Buffer, Pool};
 use crate::base::join::join_all;
 use crate::base::write_set::WriteExtent;
-use crate::core::authority::{Authority, Marked};
+use crate::core::authority::{Authority, LOG_ENTRIES_MAX, Logging, Marked};
 use crate::data::parity::compute_all;
 use crate::data::plane::DataPlane;
 use crate::seam::clock::Clock;
@@ -15,7 +15,6 @@ use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError};
 use crate::seam::observe::Why;
 use format::geometry::{Parity, Role, Stripe};
-use format::partial_parity::ENTRIES_MAX;
 use format::units::{ComponentByte, Slot};
 use parity::Kernel;
 use smallvec::{SmallVec, smallvec};
@@ -33,11 +32,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         stripes: Range<u64>,
         patches: &[WriteExtent],
     ) -> Result<(), ArrayError> {
-        if !self.authority.logs_writes() || mutant!("whole-stripes-not-logged") {
+        if self.authority.logging() == Logging::Nothing || mutant!("whole-stripes-not-logged") {
             return self.put_full_stripes(parity, stripes, patches).await;
         }
-        for first in stripes.clone().step_by(ENTRIES_MAX) {
-            let stripes = first..stripes.end.min(first + ENTRIES_MAX as u64);
+        for first in stripes.clone().step_by(LOG_ENTRIES_MAX) {
+            let stripes = first..stripes.end.min(first + LOG_ENTRIES_MAX as u64);
             let range = stripes.start * parity.stripe_bytes()..stripes.end * parity.stripe_bytes();
             let patches: Vec<_> = patches.iter().filter_map(|patch| patch.within(range.clone())).collect();
             let _logged = self.log_stripes(parity, stripes.clone()).await?;

@@ -8,7 +8,7 @@ use crate::base::buffer::{Block, Buffer};
 use crate::base::join::{at_once, join_all};
 use crate::base::notify::Seen;
 use crate::base::write_set::WriteExtent;
-use crate::core::authority::{Authority, Marked};
+use crate::core::authority::{Authority, Logging, Marked};
 use crate::data::cached_stripes::{hull, in_units_where_lost};
 use crate::data::mirror::join_parts;
 use crate::data::parity::{Known, compute};
@@ -351,7 +351,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         number: u64,
         patches: &[WriteExtent],
     ) -> Result<(), ArrayError> {
-        if self.authority.logs_writes() {
+        if self.authority.logging() != Logging::Nothing {
             return Box::pin(self.write_part_logged(marked, parity, number, patches)).await;
         }
         let mut unread = None;
@@ -431,9 +431,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             parts.sort_by_key(|(part, _)| part.within.start);
             parts.into_iter().map(|(_, block)| block.clone()).collect()
         };
-        let _logged = match self.authority.logs_writes() {
-            true => Some(self.log_part(parity, &share.stripe, plan, new, &parities).await?),
-            false => None,
+        let _logged = match self.authority.logging() {
+            Logging::Nothing => None,
+            Logging::Neighbours | Logging::Parts => Some(self.log_part(&share.stripe, plan, new, &parities).await?),
         };
         self.write_transfers(&share.stripe, &plan.writes, blocks).await?;
         if (share.bytes as u64) < parity.stripe_bytes() {

@@ -9,12 +9,12 @@
 //! into the most expensive. md leaves this decision to its user (the module parameter `devices_handle_discard_safely`
 //! in `drivers/md/raid5.c`).
 //!
-//! With a partial parity log, zeros are written as data, as each write must be logged.
+//! With a partial parity log of md's, zeros are written as data, as each write must be logged.
 
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
 use crate::base::range_lock::RangeGuard;
-use crate::core::authority::{Authority, Marked};
+use crate::core::authority::{Authority, LOG_ENTRIES_MAX, Logging, Marked};
 use crate::data::plane::DataPlane;
 use crate::device::Device;
 use crate::seam::bytes::zero_or_write;
@@ -23,6 +23,7 @@ use crate::seam::durability::Durability;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault};
 use crate::seam::observe::Why;
+use format::geometry::Geometry;
 use format::units::{ComponentByte, Slot};
 use std::ops::Range;
 use std::rc::Rc;
@@ -91,7 +92,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ) -> Result<(), ArrayError> {
         drop(self.core.enter_to_write(at, bytes)?);
         self.check_room().await?;
-        if self.authority.logs_writes() {
+        if self.authority.logging() == Logging::Neighbours {
             self.write_zeros(at..at + bytes).await?;
             return if durability == Durability::Stable { self.flush().await } else { Ok(()) };
         }
@@ -124,8 +125,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Zeroes whole units.
-    async fn zero_whole(&self, range: Range<u64>, means: Means) -> Result<(), ArrayError> {
-        let _lock = self.lock_whole(&range).await;
+    async fn zero_whole(self: &Rc<Self>, range: Range<u64>, means: Means) -> Result<(), ArrayError> {
+        let lock = self.lock_whole(&range).await;
+        if self.authority.logging() == Logging::Neighbours {
+            // The log was begun since the request.
+            drop(lock);
+            return self.write_zeros(range).await;
+        }
+        let _lock = lock;
         self.core.to_the_end(self.marked(&range, async |_: Marked<'_>| self.zero_extents(&range, means).await)).await
     }
 
@@ -137,6 +144,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     async fn zero_extents(&self, range: &Range<u64>, means: Means) -> Result<(), ArrayError> {
+        let _logged = self.log_zeros(range).await?;
         self.invalidate_range(range);
         let extents = self.extents(range);
         let zeros = self.core.pool.zeroed(ZEROS_BYTES as usize).freeze();
@@ -153,6 +161,20 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             failures.push((extent.device.clone(), whole.into()));
         }
         self.authority.record_failures(failures).await
+    }
+
+    /// Makes older entries of the log void.
+    async fn log_zeros(&self, range: &Range<u64>) -> Result<Vec<A::Logged>, ArrayError> {
+        let geometry = self.core.geometry();
+        let Geometry::Parity(parity) = geometry else { return Ok(Vec::new()) };
+        let mut logged = Vec::new();
+        if self.authority.logging() != Logging::Nothing {
+            let stripes = parity.stripes_of(range);
+            for first in stripes.clone().step_by(LOG_ENTRIES_MAX) {
+                logged.push(self.log_stripes(parity, first..stripes.end.min(first + LOG_ENTRIES_MAX as u64)).await?);
+            }
+        }
+        Ok(logged)
     }
 
     /// Each member's part of whole units, in extents that are contiguous on it.

@@ -4,6 +4,7 @@
 
 use crate::base::buffer::Pool;
 use crate::base::notify::Signal;
+use crate::device::stripe_log::LogState;
 use crate::device::timeout::TIMEOUT_DEFAULT;
 use crate::seam::observe::Observer;
 use std::cell::{Cell, RefCell};
@@ -28,6 +29,10 @@ pub(crate) struct DeviceContext {
     pub(crate) timeout: Cell<Option<Duration>>,
     /// The newest generation of the members' partial parity logs.
     pub(crate) log_generation: Cell<u64>,
+    /// The stripe log, if the array keeps one.
+    stripe_log: RefCell<Option<Rc<LogState>>>,
+    /// The epoch of the last stripe log that the array kept.
+    log_epoch: Cell<u64>,
 }
 
 impl DeviceContext {
@@ -42,6 +47,8 @@ impl DeviceContext {
             tick: Cell::new(0),
             timeout: Cell::new(Some(TIMEOUT_DEFAULT)),
             log_generation: Cell::new(0),
+            stripe_log: RefCell::default(),
+            log_epoch: Cell::new(0),
         })
     }
 
@@ -49,6 +56,27 @@ impl DeviceContext {
     pub(crate) fn next_log_generation(&self) -> u64 {
         self.log_generation.set(self.log_generation.get() + 1);
         self.log_generation.get()
+    }
+
+    /// The stripe log, if the array keeps one.
+    pub(crate) fn stripe_log(&self) -> Option<Rc<LogState>> {
+        self.stripe_log.borrow().clone()
+    }
+
+    /// From now on the array keeps this stripe log: each superblock written is announced in its headers.
+    pub(crate) fn keep_stripe_log(&self, state: LogState) {
+        self.log_epoch.set(state.epoch());
+        self.stripe_log.replace(Some(Rc::new(state)));
+    }
+
+    /// The epoch of the last stripe log that the array kept; 0 if it kept none.
+    pub(crate) fn log_epoch(&self) -> u64 {
+        self.log_epoch.get()
+    }
+
+    /// From now on the array keeps no stripe log.
+    pub(crate) fn end_stripe_log(&self) {
+        self.stripe_log.take();
     }
 
     /// Sets the timeout of one operation; `None` or zero disables it.

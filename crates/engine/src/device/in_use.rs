@@ -14,6 +14,7 @@ use crate::device::reach::ReachCell;
 use crate::device::read_faults::ReadFaults;
 use crate::device::replacement::Replacement;
 use crate::device::state::{DeviceState, StateCell};
+use crate::device::stripe_log::DeviceLog;
 use crate::device::superblock::DeviceSuperblock;
 use crate::device::timeout::PendingOperations;
 use crate::seam::member::{Member, MemberError};
@@ -21,7 +22,7 @@ use crate::seam::observe::Watched;
 use format::geometry::Level;
 use format::superblock::{DeviceFlags, Superblock};
 use format::units::{ComponentByte, MemberByte};
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -47,6 +48,8 @@ pub(crate) struct Device<M> {
     discards_to_zeros: Cell<bool>,
     /// Whether its partial parity log is of this use of the array.
     pub(super) is_parity_log_begun: Cell<bool>,
+    /// Its part of the stripe log, once that was begun.
+    pub(super) stripe_log: RefCell<Option<Rc<DeviceLog>>>,
 }
 
 /// Failed members, and their errors.
@@ -81,6 +84,7 @@ impl<M: Member> Device<M> {
             context,
             discards_to_zeros,
             is_parity_log_begun: Cell::new(false),
+            stripe_log: RefCell::default(),
         }
     }
 

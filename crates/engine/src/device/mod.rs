@@ -9,6 +9,7 @@
 //!   read.
 //! * [`replacement`]: the device that is to replace this one.
 //! * [`activity`]: transfers under way, and sums of past ones.
+//! * [`stripe_log`]: the ring of the member's part of the stripe log.
 //! * [`checksums`]: the checksums of the member's blocks. It reads and writes their table on the member.
 //!
 //! Three places have functions of `Device` and import `in_use.rs`: [`lifecycle`] changes state and superblock together,
@@ -29,6 +30,7 @@ mod read_errors;
 mod read_faults;
 mod replacement;
 mod state;
+pub(crate) mod stripe_log;
 mod superblock;
 pub(crate) mod timeout;
 mod transfer;
@@ -37,3 +39,4 @@ pub(crate) use in_use::{Device, Failures};
 pub(crate) use reach::Reach;
 pub(crate) use state::{DeviceState, FormerSlot};
 pub(crate) use superblock::{Outdated, place_bytes};
+pub(crate) use transfer::stripe_log::LogPart;

@@ -3,10 +3,10 @@
 //! The rounds that these calls lead to are in [`crate::metadata::superblocks`] and [`crate::metadata::bitmap`].
 
 use crate::base::join::join_all;
-use crate::core::authority::{Authority, LogEntry};
+use crate::core::authority::{Authority, LogEntry, Logging};
 use crate::device::{Device, DeviceState, Failures};
+use crate::metadata::batches::Logged;
 use crate::metadata::bitmap::intent::WriteMark;
-use crate::metadata::parity_log::Logged;
 use crate::metadata::state::Metadata;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
@@ -20,14 +20,24 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
     type Mark = WriteMark<M>;
     type Logged = Logged;
 
-    fn logs_writes(&self) -> bool {
-        self.has_parity_log()
+    fn logging(&self) -> Logging {
+        match (self.has_parity_log(), self.has_stripe_log()) {
+            (true, _) => Logging::Neighbours,
+            (false, true) => Logging::Parts,
+            (false, false) => Logging::Nothing,
+        }
     }
 
     async fn log_write(&self, entries: Vec<LogEntry>) -> Result<Logged, ArrayError> {
-        match &self.parity_log {
-            Some(log) if !entries.is_empty() && !mutant!("entry-not-written") => self.log_to(log, entries).await,
-            _ => Ok(Logged::NOTHING),
+        if entries.is_empty() || mutant!("entry-not-written") {
+            return Ok(Logged::NOTHING);
+        }
+        if let Some(log) = self.parity_log() {
+            return self.log_partial_parity(&log, entries).await;
+        }
+        match self.stripe_log() {
+            Some(log) => self.log_parts(&log, entries).await,
+            None => Ok(Logged::NOTHING),
         }
     }
 
@@ -71,11 +81,16 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
 
     /// Flushes every device and ejects those that fail.
     async fn flush_devices(&self) -> Result<(), ArrayError> {
+        let log = self.stripe_log().map(|log| (log.ended(), log));
         let devices = self.core.devices();
         let flushes = join_all(devices.iter().map(|device| device.flush(Why::Data))).await;
         let failed = devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?)));
         self.record_failures(failed.collect()).await?;
-        self.core.check_not_failed()
+        self.core.check_not_failed()?;
+        if let Some((ended, log)) = log {
+            log.flushed(ended);
+        }
+        Ok(())
     }
 
     /// Records a member's failed write. What the member lacks becomes a bad block, or the member is ejected; the

@@ -6,16 +6,20 @@
 //! * [`transaction`]: how a change begins. [`superblocks`]: the rounds that write it, and members that
 //!   leave.
 //! * [`authority`]: what the data path asks for. [`bitmap`]: the write-intent bitmap.
-//! * [`parity_log`]: the partial parity log of the running array.
-//! * [`partial_parity`], [`journal`]: replay logs, before the array runs.
+//! * [`consistency`]: changes between bitmap, log and neither.
+//! * [`parity_log`], [`stripe_log`]: the logs of the running array, md's and ours. [`batches`]: what both share.
+//! * [`partial_parity`], [`journal`], `stripe_log/replay.rs`: replay logs, before the array runs.
 
 mod authority;
+mod batches;
 pub(crate) mod bitmap;
+pub(crate) mod consistency;
 pub(crate) mod journal;
 pub(crate) mod parity_log;
 pub(crate) mod partial_parity;
 pub(crate) mod record;
 mod state;
+pub(crate) mod stripe_log;
 pub(crate) mod superblocks;
 mod transaction;
 

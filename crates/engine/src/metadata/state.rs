@@ -8,6 +8,7 @@ use crate::core::metadata_lock::{Guarded, MetadataGuard, MetadataLock};
 use crate::metadata::bitmap::intent::IntentBitmap;
 use crate::metadata::parity_log::ParityLog;
 use crate::metadata::record::Record;
+use crate::metadata::stripe_log::StripeLog;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use std::cell::{Ref, RefMut};
@@ -21,8 +22,8 @@ pub(crate) struct Metadata<M: Member, C: Clock> {
     pub(crate) marked_dirty: Signal,
     intent: Guarded<Option<Rc<IntentBitmap<M>>>>,
     lock: MetadataLock,
-    /// The partial parity log, when the array has one.
-    pub(super) parity_log: Option<ParityLog>,
+    parity_log: Guarded<Option<Rc<ParityLog>>>,
+    stripe_log: Guarded<Option<Rc<StripeLog>>>,
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
@@ -31,7 +32,10 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let record = Guarded::new(record);
         let devices = core.devices();
         let parity_log = devices.iter().filter_map(|device| device.parity_log_room()).min().map(ParityLog::new);
-        Self { core, record, marked_dirty: Signal::default(), intent, lock: MetadataLock::default(), parity_log }
+        let parity_log = Guarded::new(parity_log.map(Rc::new));
+        let stripe_log = Guarded::new(core.context.stripe_log().map(StripeLog::new).map(Rc::new));
+        let (marked_dirty, lock) = (Signal::default(), MetadataLock::default());
+        Self { core, record, marked_dirty, intent, lock, parity_log, stripe_log }
     }
 
     /// The right to change superblocks and bitmap. Rounds follow each other in the order of these calls. The array may
@@ -57,7 +61,32 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Whether the array has a partial parity log.
     pub(crate) fn has_parity_log(&self) -> bool {
-        self.parity_log.is_some()
+        self.parity_log.borrow().is_some()
+    }
+
+    /// The partial parity log, when the array has one.
+    pub(super) fn parity_log(&self) -> Option<Rc<ParityLog>> {
+        self.parity_log.borrow().clone()
+    }
+
+    /// From now on this is the array's log, or it has none.
+    pub(super) fn set_parity_log(&self, guard: &MetadataGuard<'_>, log: Option<ParityLog>) {
+        *self.parity_log.borrow_mut(guard) = log.map(Rc::new);
+    }
+
+    /// Whether the array has a stripe log.
+    pub(crate) fn has_stripe_log(&self) -> bool {
+        self.stripe_log.borrow().is_some()
+    }
+
+    /// The stripe log, when the array has one.
+    pub(super) fn stripe_log(&self) -> Option<Rc<StripeLog>> {
+        self.stripe_log.borrow().clone()
+    }
+
+    /// From now on this is the array's stripe log, or it has none.
+    pub(super) fn set_stripe_log(&self, guard: &MetadataGuard<'_>, log: Option<StripeLog>) {
+        *self.stripe_log.borrow_mut(guard) = log.map(Rc::new);
     }
 
     /// From now on this is the array's bitmap, or it has none.

@@ -69,6 +69,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.flush_devices().await?;
         let change = self.begin().await?;
         self.core.health.agreed.set(true);
+        if let Some(log) = self.core.context.stripe_log() {
+            log.set_built(true);
+        }
         self.core.roster.slots.borrow().iter().flatten().for_each(|device| device.state.forget_force());
         self.record_mut(&change).resync = Resync::Clean;
         if let Some(intent) = self.intent() {
@@ -322,7 +325,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// Writes one superblock. A device without room keeps the events that its member has.
-    async fn write_superblock(&self, device: &Device<M>, superblock: Superblock) -> Result<(), MemberError> {
+    pub(super) async fn write_superblock(&self, device: &Device<M>, superblock: Superblock) -> Result<(), MemberError> {
         let before = device.superblock.borrow().events;
         let result = device.write_superblock(superblock, &self.core.pool).await;
         if result.as_ref().is_err_and(|error| error.kind == MemberErrorKind::NoSpace) {
@@ -384,7 +387,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// The superblock that a device is to have with the record as it is now.
-    fn superblock_of(&self, device: &Device<M>) -> Superblock {
+    pub(super) fn superblock_of(&self, device: &Device<M>) -> Superblock {
         let record = self.record();
         let mut superblock = device.superblock.borrow().clone();
         superblock.events = record.events;

@@ -189,6 +189,21 @@ fn gap_behind_data(superblock: &Superblock) -> (u64, u64) {
     (data_end.next_multiple_of(PAGE_SECTORS), next)
 }
 
+/// What no area covers between the superblock and the data, in whole pages.
+pub(super) fn gaps(superblock: &Superblock) -> Vec<Range<u64>> {
+    let data = superblock.data_offset.0..superblock.data_offset.0 + used_data(superblock).0;
+    let own = superblock.super_offset.0;
+    let whole = if own < data.start { own..data.start } else { data.end..own };
+    let ends = |(_, start, sectors): (&'static str, Option<u64>, u64)| Some((start?, start? + sectors));
+    let mut areas: Vec<(u64, u64)> = fixed_areas(superblock).into_iter().filter_map(ends).collect();
+    areas.retain(|(start, end)| *end > whole.start && *start < whole.end);
+    areas.sort_unstable();
+    let starts = areas.iter().map(|(start, _)| *start).chain([whole.end]);
+    let ends = std::iter::once(whole.start).chain(areas.iter().map(|(_, end)| *end));
+    let page = |(end, start): (u64, u64)| end.next_multiple_of(PAGE_SECTORS)..start / PAGE_SECTORS * PAGE_SECTORS;
+    ends.zip(starts).map(page).filter(|gap| gap.start < gap.end).collect()
+}
+
 /// Sectors of a 4 KiB page, the unit of a bitmap's layout.
 const PAGE_SECTORS: u64 = 8;
 

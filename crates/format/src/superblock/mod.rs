@@ -17,6 +17,7 @@ mod area;
 mod checksum;
 mod create;
 mod grow;
+mod parity_log;
 mod places;
 mod reshape;
 mod types;
@@ -29,6 +30,8 @@ pub use reshape::{Progress, Side};
 pub use types::{
     BadBlockPlace, BitmapPlace, DeviceFlags, DeviceRole, Features, PplPlace, Reshape, Resync, SetName, Timestamp,
 };
+
+pub(crate) use v1::level_to_md;
 
 use crate::Defect;
 use crate::geometry::{Level, Shape};

@@ -219,7 +219,7 @@ pub(super) fn level_from_md(number: i32) -> Option<Level> {
 }
 
 /// md's number of `level`.
-pub(super) const fn level_to_md(level: Level) -> i32 {
+pub(crate) const fn level_to_md(level: Level) -> i32 {
     match level {
         Level::Linear => -1,
         Level::Raid0 => 0,

@@ -6,7 +6,7 @@
 use super::requests::UnderWay;
 use super::run::Simulated;
 use super::run::{Presence, Runner};
-use engine::{BitmapPolicy, Candidate};
+use engine::{BitmapPolicy, Candidate, ConsistencyPolicy};
 
 /// How a member joins an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +114,19 @@ impl Runner<'_> {
         };
         let mut numbers = (0..count).map(|index| (number as usize + index) % count);
         numbers.find(|number| may_come(number) && is_outside(number))
+    }
+
+    pub(super) fn change_policy(&self, array: &Simulated, policy: ConsistencyPolicy) {
+        let (array, world, under_way) = (array.clone(), self.world.clone(), UnderWay::new(&self.shared));
+        let tally = self.tally.clone();
+        self.world.spawn(async move {
+            let changed = array.set_consistency(policy).await;
+            world.trace(|| format!("-- {policy:?}: {changed:?}"));
+            if changed.is_ok() {
+                tally.count("policies set");
+            }
+            drop(under_way);
+        });
     }
 
     pub(super) fn change_bitmap(&self, array: &Simulated, change: BitmapChange) {

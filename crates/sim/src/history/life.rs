@@ -180,6 +180,10 @@ impl Runner<'_> {
         let strained = forced || is_beyond || self.has_parity() && !agreed && impaired.contains(&true);
         self.shared.lenient.set(self.history.beyond || strained || self.is_rotten.get());
         self.shared.failed.set(false);
+        if array.status().consistency_policy == "ppl" {
+            self.tally.count("lives with a partial parity log");
+            self.taint_lost_writes(&impaired);
+        }
         let found = self.look(&array).await;
         if let Some(found) = found.filter(|_| agreed && !forced && (self.is_redundant() || self.after_power_cut)) {
             self.shared.truth.borrow_mut().pin(&found);
@@ -227,6 +231,18 @@ impl Runner<'_> {
         for (row, unread) in self.rows.iter().zip(&*self.unread.borrow()) {
             if *unread || row.data.iter().any(|datum| !truth.is_certain(datum.sector)) {
                 row.data.iter().for_each(|datum| truth.taint(datum.sector));
+            }
+        }
+    }
+
+    /// With a partial parity log, parity gives anything for a block that an impaired member held, and that has a write
+    /// in doubt.
+    fn taint_lost_writes(&self, impaired: &[bool]) {
+        let mut truth = self.shared.truth.borrow_mut();
+        let block_bytes = self.history.setup.block_bytes as usize;
+        for datum in self.rows.iter().flat_map(|row| &row.data) {
+            if impaired[datum.copies[0].0.index()] && !truth.is_block_certain(datum.sector, block_bytes) {
+                truth.taint(datum.sector);
             }
         }
     }
@@ -296,6 +312,7 @@ impl Runner<'_> {
             Step::Join { member, way } => self.join_array(array, member, way),
             Step::Replace { member } => self.replace(array, member),
             Step::ChangeBitmap(change) => self.change_bitmap(array, change),
+            Step::ChangePolicy(policy) => self.change_policy(array, policy),
             Step::LoseFile => self.file.faults().gone.set(true),
             Step::Remove { member } => {
                 let slot = member as usize % self.members.len();

@@ -14,6 +14,6 @@ mod tally;
 pub use changes::{BitmapChange, Way};
 pub use others::Use;
 pub use run::run;
-pub use setup::Setup;
+pub use setup::{Consistency, Setup};
 pub use step::{Cut, Fault, History, Means, Step};
 pub use tally::Tally;

@@ -352,6 +352,7 @@ impl<'a> Runner<'a> {
             &self.shared.truth.borrow(),
             &self.unread.borrow(),
             self.is_any_replaced.get(),
+            self.history.setup.block_bytes as usize,
         )
     }
 

@@ -28,8 +28,10 @@ pub struct Setup {
     pub chunk_bytes: u64,
     /// Bytes of data on each member.
     pub component_bytes: Vec<u64>,
-    /// Bytes of a bitmap chunk, if there is a bitmap.
-    pub bitmap_chunk: Option<u64>,
+    /// What limits the resync after a crash.
+    pub consistency: Consistency,
+    /// Whether members have room for a partial parity log.
+    pub has_log_room: bool,
     /// The members' logical block.
     pub block_bytes: u32,
     /// The unit at which a loss of power tears writes.
@@ -65,7 +67,18 @@ pub struct Setup {
     pub prompt: bool,
 }
 
-/// The first byte of data with metadata 1.1 and 1.2, and the room after the data with 1.0.
+/// An array's consistency policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Consistency {
+    /// Nothing: all stripes are resynced.
+    Resync,
+    /// A write-intent bitmap with chunks of this many bytes.
+    Bitmap(u64),
+    /// The partial parity log of RAID-5.
+    PartialParity,
+}
+
+/// Bytes for metadata on each member, without a partial parity log.
 const METADATA_BYTES: u64 = 128 << 10;
 
 /// The slowness with latencies of up to two seconds, beside the bitmap's period of five.
@@ -129,6 +142,7 @@ impl Setup {
         };
         let is_old = version == Version::V0_90;
         let bitmap_chunk = (redundant && !is_old && !random.once_in(3)).then(|| 4096 << random.within(0..3));
+        let consistency = bitmap_chunk.map_or(Consistency::Resync, Consistency::Bitmap);
         // From this size on mdadm leaves room for a bitmap.
         let component = if bitmap_chunk.is_some() { component.max(64 << 10) } else { component };
         let unequal = !redundant && random.once_in(2);
@@ -145,7 +159,8 @@ impl Setup {
             spares,
             chunk_bytes,
             component_bytes,
-            bitmap_chunk,
+            consistency,
+            has_log_room: false,
             block_bytes: if random.once_in(3) { 4096 } else { 512 },
             // A superblock 0.90 is 4 KiB and has no copy: if it is torn, the member is lost, to md as well.
             tear_bytes: if is_old || random.once_in(3) { 4096 } else { 512 },
@@ -171,6 +186,21 @@ impl Setup {
             // At levels with redundancy, and with superblocks before the data.
             integrity: !is_old && random.once_in(6) && redundant && !version.is_at_end(),
             prompt: false,
+        }
+    }
+
+    /// Whether the array can have a partial parity log.
+    pub(super) fn may_log_parity(&self) -> bool {
+        self.level == Level::Raid5 && !self.is_old()
+    }
+
+    /// Gives the array room for a partial parity log, and the log, if it is `on` from the beginning. Parity then has to be
+    /// right from the beginning, too: md trusts the parity of a dirty array with such a log, also in its first resync.
+    pub(super) fn log_parity(&mut self, on: bool) {
+        self.has_log_room = true;
+        if on {
+            self.consistency = Consistency::PartialParity;
+            (self.integrity, self.unknown_contents) = (false, false);
         }
     }
 
@@ -206,7 +236,17 @@ impl Setup {
 
     /// The length of a member.
     pub fn member_bytes(&self, member: usize) -> u64 {
-        METADATA_BYTES + self.data_bytes(member)
+        self.metadata_bytes() + self.data_bytes(member)
+    }
+
+    /// The first byte of data with metadata 1.1 and 1.2, and the room after the data with 1.0. A partial parity log has room
+    /// for a chunk. With 1.0 it has its full size, and keeps several headers.
+    fn metadata_bytes(&self) -> u64 {
+        match self.has_log_room {
+            false => METADATA_BYTES,
+            true if self.version.is_at_end() => METADATA_BYTES + (1 << 20),
+            true => METADATA_BYTES + self.chunk_bytes,
+        }
     }
 
     /// The recipe of the array.
@@ -218,9 +258,13 @@ impl Setup {
             layout: self.layout,
             chunk_bytes: self.chunk_bytes,
             name: "sim:history".to_owned(),
-            data_offset_bytes: (!self.version.is_at_end()).then_some(METADATA_BYTES),
+            data_offset_bytes: (!self.version.is_at_end()).then_some(self.metadata_bytes()),
             component_bytes: redundant.then(|| self.component_bytes[0]),
-            bitmap: self.bitmap_chunk.map_or(BitmapChoice::None, BitmapChoice::Chunk),
+            bitmap: match self.consistency {
+                Consistency::Bitmap(chunk) => BitmapChoice::Chunk(chunk),
+                Consistency::Resync | Consistency::PartialParity => BitmapChoice::None,
+            },
+            parity_log: self.consistency == Consistency::PartialParity,
             contents: if self.unknown_contents { Contents::Unknown } else { Contents::Consistent },
             integrity: self.integrity,
             ..Recipe::new(self.level, [7; 16])

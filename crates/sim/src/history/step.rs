@@ -7,7 +7,7 @@
 use super::changes::{BitmapChange, Way};
 use super::others::Use;
 use super::setup::Setup;
-use engine::SweepTransfers;
+use engine::{ConsistencyPolicy, SweepTransfers};
 use std::fmt;
 use world::Random;
 
@@ -114,6 +114,8 @@ pub enum Step {
     },
     /// Adds or removes a write-intent bitmap.
     ChangeBitmap(BitmapChange),
+    /// Changes the consistency policy.
+    ChangePolicy(ConsistencyPolicy),
     /// The bitmap file fails, until the next assembly or for good.
     LoseFile,
     /// Removes a failed member.
@@ -222,11 +224,19 @@ impl History {
             let (window, in_flight) = (4096 << sweeps.within(0..8), 4096 << sweeps.within(0..8));
             setup.sweep_transfers = SweepTransfers { window_bytes: Some(window), in_flight_bytes: in_flight };
         }
+        let mut logs = Random::new(seed ^ PARITY_LOGS);
+        let has_logs = logs.once_in(3) && setup.may_log_parity();
+        if has_logs {
+            setup.log_parity(!logs.once_in(4));
+        }
         let beyond = random.once_in(8);
         let mut steps = Chooser::new(&setup, &mut random).steps(&mut random);
         let mut others = Random::new(seed ^ OTHERS);
         if others.once_in(8) && setup.level.is_redundant() {
             steps = with_others(&setup, steps, &mut others);
+        }
+        if has_logs && logs.once_in(2) {
+            steps = with_policies(steps, &mut logs);
         }
         Self { seed, setup, beyond, steps }
     }
@@ -234,6 +244,9 @@ impl History {
 
 /// A random stream of its own leaves the other histories as they are: xtask's mutants know histories by their seeds.
 const OTHERS: u64 = 0x7e5_021d;
+
+/// Likewise. With this number, no history in the table of mutants has a partial parity log.
+const PARITY_LOGS: u64 = 0x9a7a_1863;
 
 /// Adds a use by md after the steps, followed by more steps, and at random after other ends of a life.
 fn with_others(setup: &Setup, mut steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
@@ -258,6 +271,21 @@ fn with_others(setup: &Setup, mut steps: Vec<Step>, random: &mut Random) -> Vec<
         }
     }
     all
+}
+
+/// Adds changes of the consistency policy.
+fn with_policies(mut steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
+    use ConsistencyPolicy::{Bitmap, PartialParity, Resync};
+    for _ in 0..random.within(1..5) {
+        let policy = *random.pick(&[PartialParity, PartialParity, Bitmap, Resync]);
+        let at = random.within(0..steps.len() as u64 + 1) as usize;
+        // A use by md comes between two lives.
+        let is_between = matches!(steps.get(at), Some(Step::Others { .. }));
+        if !is_between {
+            steps.insert(at, Step::ChangePolicy(policy));
+        }
+    }
+    steps
 }
 
 impl fmt::Display for History {

@@ -6,9 +6,10 @@
 //! everywhere: md resyncs nothing after a replay.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, Candidate, Clock, Durability, Pool, Refusal};
+use engine::{Array, AssembleOptions, Candidate, Clock, ConsistencyPolicy, Durability, Pool, Refusal};
 use format::geometry::{Geometry, Level};
 use format::partial_parity::Header;
+use format::placement::BitmapChoice;
 use format::superblock::{Superblock, Version, decode};
 use format::units::MemberByte;
 use futures_util::future::{join, join_all};
@@ -19,24 +20,25 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-type Simulated = Array<SimMember, VirtualClock>;
+pub(super) type Simulated = Array<SimMember, VirtualClock>;
 
 const COMPONENT: u64 = 64 << 10;
 const WRITERS: usize = 4;
 
 #[derive(Debug, Clone, Copy)]
-struct Shape {
-    slots: u16,
-    layout: u32,
-    chunk: u64,
-    version: Version,
+pub(super) struct Shape {
+    pub(super) policy: ConsistencyPolicy,
+    pub(super) slots: u16,
+    pub(super) layout: u32,
+    pub(super) chunk: u64,
+    pub(super) version: Version,
     /// Bytes before the data, which bound the log.
-    data_at: u64,
-    block_bytes: u32,
+    pub(super) data_at: u64,
+    pub(super) block_bytes: u32,
     /// Lost before anything is written.
-    missing: Option<u16>,
+    pub(super) missing: Option<u16>,
     /// Failed by command amid the writes.
-    fails: Option<u16>,
+    pub(super) fails: Option<u16>,
 }
 
 impl Shape {
@@ -45,6 +47,7 @@ impl Shape {
         let missing = random.once_in(3).then(|| random.within(0..slots.into()) as u16);
         let fails = (missing.is_none() && random.once_in(3)).then(|| random.within(0..slots.into()) as u16);
         Self {
+            policy: ConsistencyPolicy::PartialParity,
             slots,
             layout: random.within(0..6) as u32,
             chunk: 4096 << random.within(0..3),
@@ -62,12 +65,12 @@ impl Shape {
 }
 
 /// A life of an array, and what it may hold.
-struct Scene {
-    shape: Shape,
-    members: Vec<SimMember>,
-    boundaries: Rc<Cell<u64>>,
-    truth: Rc<RefCell<Truth>>,
-    rows: Vec<Row>,
+pub(super) struct Scene {
+    pub(super) shape: Shape,
+    pub(super) members: Vec<SimMember>,
+    pub(super) boundaries: Rc<Cell<u64>>,
+    pub(super) truth: Rc<RefCell<Truth>>,
+    pub(super) rows: Vec<Row>,
 }
 
 fn superblock_of(image: &[u8], version: Version) -> Superblock {
@@ -76,13 +79,17 @@ fn superblock_of(image: &[u8], version: Version) -> Superblock {
     decode(version, MemberByte(at.0), place, image.len() as u64).expect("right").expect("there")
 }
 
-async fn assemble(members: &[SimMember], options: AssembleOptions, world: &World) -> Result<Simulated, Refusal> {
+pub(super) async fn assemble(
+    members: &[SimMember],
+    options: AssembleOptions,
+    world: &World,
+) -> Result<Simulated, Refusal> {
     let candidates = members.iter().map(|member| Candidate { name: member.name(), member: member.clone() }).collect();
     Array::assemble(candidates, options, Pool::new(1 << 20), world.clock()).await
 }
 
 impl Scene {
-    async fn new(shape: Shape, world: &World) -> Self {
+    pub(super) async fn new(shape: Shape, world: &World) -> Self {
         let boundaries = Rc::new(Cell::new(0));
         let member = |index| {
             let before = if shape.is_at_end() { 1 << 20 } else { shape.data_at };
@@ -99,7 +106,11 @@ impl Scene {
             data_offset_bytes: (!shape.is_at_end()).then_some(shape.data_at),
             component_bytes: Some(COMPONENT),
             contents: Contents::Zeros,
-            parity_log: true,
+            parity_log: shape.policy == ConsistencyPolicy::PartialParity,
+            bitmap: match shape.policy {
+                ConsistencyPolicy::Bitmap => BitmapChoice::Chunk(4096),
+                _ => BitmapChoice::None,
+            },
             ..Recipe::new(Level::Raid5, [7; 16])
         };
         let newcomer = |(index, member): (usize, &SimMember)| {
@@ -109,14 +120,14 @@ impl Scene {
         let newcomers: Vec<_> = members.iter().enumerate().map(newcomer).collect();
         create(&recipe, &newcomers, &[], &Pool::new(1 << 20), &world.clock(), &|_, _| {}).await.expect("created");
         let superblock = superblock_of(&members[0].contents(), shape.version);
-        assert!(superblock.ppl.is_some(), "a log was made");
+        assert_eq!(superblock.ppl.is_some(), recipe.parity_log, "a log was made");
         let geometry = Geometry::new(&superblock.shape(&[])).expect("a shape");
         let truth = Rc::new(RefCell::new(Truth::new(geometry.array_bytes())));
         Self { shape, members, boundaries, truth, rows: rows(&geometry) }
     }
 
     /// The members, without the one that is missing.
-    fn here(&self) -> Vec<SimMember> {
+    pub(super) fn here(&self) -> Vec<SimMember> {
         let here = self.members.iter().zip(0_u16..).filter(|(_, slot)| Some(*slot) != self.shape.missing);
         here.map(|(member, _)| member.clone()).collect()
     }
@@ -141,7 +152,7 @@ impl Scene {
         }
     }
 
-    async fn request(&self, array: &Simulated, random: &RefCell<Random>) {
+    pub(super) async fn request(&self, array: &Simulated, random: &RefCell<Random>) {
         if random.borrow_mut().once_in(5) {
             let since = self.truth.borrow_mut().moment();
             array.flush().await.expect("nothing fails");
@@ -177,24 +188,24 @@ impl Scene {
         .collect()
     }
 
-    /// Whether no write in doubt touched the logical block of a sector. Members take whole blocks.
-    fn is_untouched(&self, truth: &Truth, sector: usize) -> bool {
-        let block = self.shape.block_bytes as usize / SECTOR_BYTES;
-        let first = sector / block * block;
-        (first..first + block).all(|sector| truth.is_certain(sector))
-    }
-
     /// Reads everything without `lost`. Returns how many sectors may be anything.
     async fn check(&self, members: &[SimMember], lost: Option<u16>, options: AssembleOptions, world: &World) -> usize {
-        let context = format!("{:?} without {lost:?}", self.shape);
-        let array = assemble(members, options, world).await.unwrap_or_else(|why| panic!("{context}: {why}"));
+        let array = assemble(members, options, world).await;
+        let array = array.unwrap_or_else(|why| panic!("{:?} without {lost:?}: {why}", self.shape));
+        let truth = self.truth.borrow();
+        self.check_array(&array, &truth, &format!("{:?} without {lost:?}", self.shape)).await
+    }
+
+    /// Reads everything. Returns how many sectors may be anything.
+    pub(super) async fn check_array(&self, array: &Simulated, truth: &Truth, context: &str) -> usize {
         let read = array.read(0, array.pool().take(array.bytes() as usize)).await;
         let found = read.unwrap_or_else(|error| panic!("{context}: {error}"));
         let missing = array.status().missing;
-        let truth = self.truth.borrow();
         let mut unknown = 0;
         for datum in self.rows.iter().flat_map(|row| &row.data) {
-            if missing.contains(&datum.copies[0].0.0) && !self.is_untouched(&truth, datum.sector) {
+            if missing.contains(&datum.copies[0].0.0)
+                && !truth.is_block_certain(datum.sector, self.shape.block_bytes as usize)
+            {
                 unknown += 1;
                 continue;
             }
@@ -303,6 +314,7 @@ fn entries(scene: &Scene) -> Vec<usize> {
 fn the_log_of_an_earlier_use_is_erased_before_the_next() {
     let world = World::new(1);
     let shape = Shape {
+        policy: ConsistencyPolicy::PartialParity,
         slots: 3,
         layout: 2,
         chunk: 4096,

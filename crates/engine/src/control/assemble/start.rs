@@ -20,12 +20,14 @@ use crate::core::metadata_lock::Guarded;
 use crate::core::{ArrayInfo, Core, Health, Roster};
 use crate::data::{DataOptions, DataPlane};
 use crate::device::context::DeviceContext;
+use crate::device::stripe_log::LogState;
 use crate::device::{Device, DeviceState};
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::intent::IntentBitmap;
 use crate::metadata::bitmap::load::{LoadContext, load, load_file};
 use crate::metadata::bitmap::lockless;
 use crate::metadata::record::Record;
+use crate::metadata::stripe_log;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Candidate, Member};
@@ -96,6 +98,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(too_few(&geometry, &missing, &left_out, &spares, &rescue));
         }
         let devices = devices_of(&slots, &spares);
+        logs::drop_unfinished(&mut freshest, &devices);
+        logs::give_to_spares(&freshest, &devices);
         let find_checksums = async || {
             for device in &devices {
                 device.find_checksums(&pool, clock.wall(), options.verify).await;
@@ -111,11 +115,15 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let mut warnings = Warnings::of(&geometry, &rescue, &missing, &options);
         let mut data_only = DataOnly::new();
+        let stripe_log = stripe_log::replay::find(&slots, &pool).await;
         let log = match &journal {
             Some(found) => {
                 let (log, rows) = journal::replay(found, &geometry, &slots, &pool).await?;
                 data_only = rows;
                 log
+            }
+            None if stripe_log.epoch().is_some() && rescue.taken.is_empty() => {
+                logs::replay_stripe_log(&stripe_log, &geometry, &freshest, &slots, &options, &pool).await
             }
             None if rescue.taken.is_empty() => logs::replay(&geometry, &freshest, &slots, &options, &pool).await,
             None => Log::Untouched, // the log of a stale member is stale, too
@@ -123,6 +131,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let (resync, agreed) = agreement(&geometry, &freshest, &rescue, &log, &mut warnings, &options)
             .map_err(|refusal| if is_built { refusal } else { refusal.because(UNBUILT) })
             .map_err(|refusal| refusal.because(&missing_text(&geometry, &missing, &left_out)))?;
+        let is_replayed = matches!(log, Log::StripeLog(_));
         let circumstances = LoadContext {
             freshest: &freshest,
             covered_bytes: geometry.sync_bytes(),
@@ -168,6 +177,10 @@ impl<M: Member, C: Clock> Control<M, C> {
             block_bytes,
             origin,
         };
+        if let Some(epoch) = stripe_log.epoch().filter(|_| !options.read_only) {
+            let is_built = agreed || is_replayed;
+            assembled.context.keep_stripe_log(LogState::after(epoch, clock.wall(), is_built));
+        }
         let array = Self::start(assembled, &devices, &options, pool, clock);
         array.write_data_only(data_only).await?;
         Ok(array)

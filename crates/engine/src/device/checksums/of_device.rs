@@ -7,6 +7,7 @@ use crate::base::buffer::Pool;
 use crate::device::checksums::{Checksums, Verify};
 use crate::device::in_use::Device;
 use crate::seam::member::{Member, MemberError};
+use format::integrity::Layout;
 use format::superblock::PLACE_BYTES;
 use format::units::ComponentByte;
 use std::time::Duration;
@@ -28,11 +29,19 @@ impl<M: Member> Device<M> {
         assert!(self.checksums.set(checksums).is_ok(), "a device gets its checksums once");
     }
 
-    /// The space for a bitmap between the superblock and the checksums.
-    pub(crate) fn room_before_checksums(&self) -> Option<u64> {
+    /// The space for a bitmap between the superblock and mdspace's own areas, if there are any.
+    pub(crate) fn room_before_own_areas(&self) -> Option<u64> {
         let superblock = self.superblock.borrow();
         let bitmap_at = superblock.super_at().0 + PLACE_BYTES;
-        self.checksums.get().map(|checksums| checksums.begin_at().0.saturating_sub(bitmap_at))
+        let checksums = self.checksums.get().map(Checksums::begin_at);
+        let log = self.stripe_log_begins_at(&superblock);
+        let first = checksums.into_iter().chain(log).map(|at| at.0).min()?;
+        Some(first.saturating_sub(bitmap_at))
+    }
+
+    /// Where its checksums are, if it has any.
+    pub(crate) fn checksums_layout(&self) -> Option<Layout> {
+        self.checksums.get().map(Checksums::layout)
     }
 
     /// Fills in unknown checksums from blocks that were found consistent with the other members, and returns how many.

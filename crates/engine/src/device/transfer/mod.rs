@@ -15,8 +15,8 @@
 //! pass the same layers with borrowed buffers, which a member lends in place.
 //!
 //! [`zeros`] has discards and zeroing, through the same layers except the fourth, of which they have the timeout alone.
-//! [`superblock`] writes the device's own superblock, past all layers but the timeout, and [`parity_log`] its partial
-//! parity log.
+//! [`superblock`] writes the device's own superblock, past all layers but the timeout, [`parity_log`] its partial
+//! parity log, and [`stripe_log`] its part of the stripe log.
 
 pub(super) mod at_once;
 pub(super) mod bare;
@@ -25,6 +25,7 @@ pub(super) mod memory;
 pub(super) mod notes;
 pub(super) mod parity_log;
 pub(super) mod read;
+pub(super) mod stripe_log;
 pub(super) mod successor;
 pub(super) mod superblock;
 pub(super) mod write;

@@ -23,6 +23,11 @@ impl<M: Member> Device<M> {
         Some((u64::from(place.sectors) * SECTOR_BYTES).saturating_sub(HEADER_BYTES as u64))
     }
 
+    /// The next superblock that names a log is preceded by an empty one.
+    pub(crate) fn end_parity_log(&self) {
+        self.is_parity_log_begun.set(false);
+    }
+
     /// Writes an empty log, unless that was done.
     pub(super) async fn begin_parity_log(&self, superblock: &Superblock, pool: &Pool) -> Result<(), MemberError> {
         let Some(at) = superblock.ppl_at().filter(|_| !self.is_parity_log_begun.get()) else { return Ok(()) };

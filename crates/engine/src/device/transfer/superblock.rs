@@ -25,6 +25,7 @@ impl<M: Member> Device<M> {
     async fn put_superblock(&self, superblock: Superblock, pool: &Pool) -> Result<(), MemberError> {
         self.write_log(&superblock, pool).await?;
         self.begin_parity_log(&superblock, pool).await?;
+        self.announce_in_log(&superblock, pool).await?;
         self.announce(&superblock).await?;
         let at = superblock.super_at();
         let block = self.superblock.image(superblock, self.member.limits().logical_block_bytes as usize, pool);

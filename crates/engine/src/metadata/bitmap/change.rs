@@ -17,6 +17,7 @@ use crate::metadata::bitmap::intent::{Home, IntentBitmap};
 use crate::metadata::bitmap::policy::BitmapPolicy;
 use crate::metadata::bitmap::rounds::Flush;
 use crate::metadata::state::Metadata;
+use crate::metadata::transaction::Transaction;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member};
@@ -96,14 +97,14 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// Returns any superblock of the array.
-    fn check_bitmap_can_be_added(&self) -> Result<Superblock, Refusal> {
+    pub(crate) fn check_bitmap_can_be_added(&self) -> Result<Superblock, Refusal> {
         let superblock = self.core.devices().first().expect("a running array has a member").superblock.borrow().clone();
         if self.intent().is_some() || superblock.bitmap.is_some() {
             return Err(Refusal::new("the array has a bitmap already").advice("remove it first"));
         }
         if self.has_parity_log() {
             return Err(Refusal::new("the array has a partial parity log, and a bitmap would be in its place")
-                .advice("let md remove it: mdadm --grow --consistency-policy=resync"));
+                .advice("`mdspace set consistency-policy=bitmap` puts a bitmap in its place"));
         }
         if !self.core.is_redundant() {
             return Err(Refusal::new("a level without redundancy has no bitmap"));
@@ -117,7 +118,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// What the bits cover: a component, or the whole array at level 10.
-    fn bitmap_covers(&self, superblock: &Superblock) -> Sectors {
+    pub(crate) fn bitmap_covers(&self, superblock: &Superblock) -> Sectors {
         self.core.geometry().bitmap_covers(superblock.component)
     }
 
@@ -128,7 +129,10 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// When a member has no room for it.
     pub(crate) fn plan_bitmap(&self, planned: &[Planned<M>], covers: Sectors) -> Result<Option<NewBitmap>, Refusal> {
         let Some(intent) = self.intent().filter(|intent| intent.is_on_members()) else { return Ok(None) };
-        let own_room = |(device, superblock): &Planned<M>| superblock.bitmap_room_max(device.member.limits().bytes);
+        let own_room = |(device, superblock): &Planned<M>| {
+            let room = superblock.bitmap_room_max(device.member.limits().bytes);
+            room.min(device.room_before_own_areas().unwrap_or(u64::MAX))
+        };
         let room = planned.iter().map(own_room).min().unwrap_or(0);
         let former = intent.bits.borrow().header.clone();
         let mut chunks = std::iter::successors(Some(former.chunk_bytes), |chunk| chunk.checked_mul(2))
@@ -155,31 +159,56 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.put_bitmap(guard, Home::Members, bitmap.header.clone(), bitmap.policy, doubtful).await
     }
 
-    /// The least room for a bitmap on any member, in bytes.
-    fn room_for_bitmap(&self) -> Result<u64, Refusal> {
+    /// The least room for a bitmap on any member, in bytes. A bitmap takes the place of a partial parity log.
+    pub(crate) fn room_for_bitmap(&self) -> Result<u64, Refusal> {
         let mut least = u64::MAX;
         for device in self.core.devices() {
             let limits = device.member.limits();
-            let room = device.superblock.borrow().bitmap_room_max(limits.bytes);
+            let room = device.superblock.borrow().without_parity_log().bitmap_room_max(limits.bytes);
             if room == 0 {
                 return Err(Refusal::new("has no room for a bitmap").of(&device.name).field("superblock.data_offset"));
             }
-            least = least.min(room).min(device.room_before_checksums().unwrap_or(u64::MAX));
+            least = least.min(room).min(device.room_before_own_areas().unwrap_or(u64::MAX));
         }
         Ok(least)
     }
 
     async fn start_bitmap(&self, home: Home<M>, chunk_bytes: u64, policy: BitmapPolicy) -> Result<(), Refusal> {
+        let change = self.change_without_writes().await?;
+        self.begin_bitmap(&change, home, chunk_bytes, policy).await
+    }
+
+    /// Begins a change amid which no write is under way, and before which all were flushed.
+    pub(crate) async fn change_without_writes(&self) -> Result<Transaction<'_>, Refusal> {
         let entered = self.enter_to_change()?;
         let everything = self.core.locks.exclusive(0..mutant!("bitmap-under-writes" => 0, else u64::MAX));
         let entered = entered.quiesce(everything).await;
         self.flush_devices().await.map_err(ArrayError::refusal)?;
-        let change = entered.lock().await;
+        Ok(entered.lock().await)
+    }
+
+    /// Adds a bitmap on the members. No write is under way.
+    pub(crate) async fn begin_members_bitmap(
+        &self,
+        change: &MetadataGuard<'_>,
+        chunk_bytes: u64,
+    ) -> Result<(), Refusal> {
+        self.begin_bitmap(change, Home::Members, chunk_bytes, BitmapPolicy::default()).await
+    }
+
+    /// Adds a bitmap. No write is under way.
+    async fn begin_bitmap(
+        &self,
+        change: &MetadataGuard<'_>,
+        home: Home<M>,
+        chunk_bytes: u64,
+        policy: BitmapPolicy,
+    ) -> Result<(), Refusal> {
         let superblock = self.check_bitmap_can_be_added()?;
-        self.cancel_recovery_by_bitmap(&change); // they relied on a bitmap whose file failed
+        self.cancel_recovery_by_bitmap(change); // they relied on a bitmap whose file failed
         let covers = self.bitmap_covers(&superblock);
         let doubtful = if self.core.health.agreed.get() { 0..0 } else { 0..covers.bytes() };
-        self.put_bitmap(&change, home, BitmapSuper::new(superblock.set_uuid, covers, chunk_bytes, 0), policy, doubtful)
+        self.put_bitmap(change, home, BitmapSuper::new(superblock.set_uuid, covers, chunk_bytes, 0), policy, doubtful)
             .await
     }
 

@@ -230,7 +230,7 @@ pub(crate) struct CreateArguments {
     pub(crate) bitmap_chunk: Option<Size>,
 
     /// What keeps copies and parity in agreement after a loss of power: a resync of everything, the write-intent bitmap,
-    /// or the partial parity log of RAID-5, which also protects what a missing member held
+    /// or a log, which also protects what missing members held
     #[arg(long, value_enum, value_name = "POLICY", help_heading = "Metadata and logs")]
     pub(crate) consistency_policy: Option<ConsistencyPolicy>,
 
@@ -300,8 +300,10 @@ pub(crate) enum ConsistencyPolicy {
     Resync,
     /// A write-intent bitmap on every member
     Bitmap,
-    /// A partial parity log on every member
+    /// A partial parity log on every member (RAID-5)
     Ppl,
+    /// A stripe log on every member, which md ignores (RAID-4, 5 and 6), beside a bitmap
+    Log,
 }
 
 /// Kinds of write-intent bitmap that `create` can make.

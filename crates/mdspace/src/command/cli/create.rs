@@ -155,8 +155,8 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
     let policy = arguments.consistency_policy;
     check_policy(arguments)?;
     let bitmap = match (&arguments.bitmap, arguments.bitmap_chunk) {
-        (None, None) if policy == Some(ConsistencyPolicy::Bitmap) => BitmapChoice::DefaultChunk,
-        (None, Some(chunk)) if policy == Some(ConsistencyPolicy::Bitmap) => BitmapChoice::Chunk(chunk.0),
+        (None, None) if has_own_bitmap(policy) => BitmapChoice::DefaultChunk,
+        (None, Some(chunk)) if has_own_bitmap(policy) => BitmapChoice::Chunk(chunk.0),
         (None, None) if policy.is_some() => BitmapChoice::None,
         (None, None) => BitmapChoice::Auto,
         (Some(Bitmap::None), None) | (Some(Bitmap::File(_)), _) => BitmapChoice::None,
@@ -188,12 +188,18 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
         component_bytes: by_hand.and_then(|geometry| geometry.size),
         bitmap,
         parity_log: policy == Some(ConsistencyPolicy::Ppl),
+        stripe_log: policy == Some(ConsistencyPolicy::Log),
         contents: if arguments.assume_clean { Contents::Consistent } else { Contents::Unknown },
         integrity: arguments.integrity,
         overwrite: arguments.force,
         logical_block_bytes: logical_block_bytes(arguments.logical_block_size)?,
         ..default
     })
+}
+
+/// Whether the policy is a bitmap, or better with one: md does not know the stripe log, and resyncs by the bitmap.
+fn has_own_bitmap(policy: Option<ConsistencyPolicy>) -> bool {
+    matches!(policy, Some(ConsistencyPolicy::Bitmap | ConsistencyPolicy::Log))
 }
 
 /// Refuses a policy that contradicts another argument.
@@ -208,6 +214,12 @@ fn check_policy(arguments: &CreateArguments) -> Result<(), Failure> {
         }
         Some(ConsistencyPolicy::Ppl | ConsistencyPolicy::Resync) if has_bitmap => {
             refuse("an array with a bitmap has the policy `bitmap`", "leave out --bitmap")
+        }
+        Some(ConsistencyPolicy::Log) if !arguments.level().has_parity() => {
+            refuse("a level without parity has no stripe log", "choose `bitmap` or `resync`")
+        }
+        Some(ConsistencyPolicy::Log) if arguments.metadata == Metadata::V1_0 => {
+            refuse("with metadata 1.0 there is no room for a stripe log", "choose --metadata 1.2")
         }
         Some(ConsistencyPolicy::Ppl) if arguments.integrity => {
             refuse("checksums are not kept beside a partial parity log", "choose `bitmap`, or leave out --integrity")

@@ -372,6 +372,8 @@ pub(crate) struct ReplaceArguments {
 Settings:
   bitmap         none, internal[:CHUNK], or /FILE[:CHUNK]: remove the write-intent bitmap, or add it to the members
                  or in a new file; with a file, serve the array with --bitmap FILE from then on
+  consistency-policy  resync, bitmap, ppl, or log: what bounds the resync after a crash; ppl, the partial parity log of
+                 RAID-5, and log, a stripe log, also keep missing members' data right
   integrity      on: start to use the room for checksums, at the array's next start
   max-corr-read-errors  a count: read errors allowed before a member is failed (default 20); halved every hour
   member-timeout  none, or seconds: a read that takes longer is reconstructed from other members; the member is

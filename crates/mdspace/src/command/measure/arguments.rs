@@ -46,6 +46,10 @@ pub(crate) struct BenchArguments {
     #[arg(long)]
     pub(crate) integrity: bool,
 
+    /// Keep a log: `ppl` at level 5, `log` at levels 4, 5 and 6
+    #[arg(long, value_enum, value_name = "POLICY", default_value = "resync")]
+    pub(crate) consistency_policy: BenchPolicy,
+
     /// Count the members' transfers for several kinds of writes, exactly, instead of measuring time
     #[arg(long)]
     pub(crate) count: bool,
@@ -65,6 +69,17 @@ pub(crate) struct BenchArguments {
     /// Print JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Consistency policies that `bench` measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum BenchPolicy {
+    /// Neither bitmap nor log
+    Resync,
+    /// A partial parity log on every member
+    Ppl,
+    /// A stripe log on every member
+    Log,
 }
 
 /// `lab`

@@ -6,7 +6,9 @@
 use crate::command::opening::bitmap_file::BitmapFile;
 use crate::command::text::size::{Size, parse_sensible};
 use crate::machine::{Array, Machine};
-use engine::{BitmapPolicy, Refusal, ScrubAction, ScrubRequest, StripeSize, SweepTransfers, SyncSpeed, Verify};
+use engine::{
+    BitmapPolicy, ConsistencyPolicy, Refusal, ScrubAction, ScrubRequest, StripeSize, SweepTransfers, SyncSpeed, Verify,
+};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use std::collections::BTreeMap;
@@ -28,7 +30,7 @@ pub(crate) struct Setting {
 }
 
 /// All settings, sorted by key.
-pub(crate) const SETTINGS: [Setting; 11] = [
+pub(crate) const SETTINGS: [Setting; 12] = [
     Setting {
         key: "bitmap",
         values: "none, internal[:CHUNK], or /FILE[:CHUNK]",
@@ -48,6 +50,21 @@ pub(crate) const SETTINGS: [Setting; 11] = [
                 }
             }
             .boxed_local())
+        },
+    },
+    Setting {
+        key: "consistency-policy",
+        values: "resync, bitmap, ppl, or log",
+        is_slow: true,
+        prepare: |_, array, value| {
+            let policy = ConsistencyPolicy::from_name(value)
+                .ok_or_else(|| Refusal::new(format!("{value:?} is not a consistency policy")))?;
+            if array.is_read_only() {
+                return Err(Refusal::new("the array is read-only"));
+            }
+            array.check_consistency(policy)?;
+            let array = array.clone();
+            Ok(async move { array.set_consistency(policy).await }.boxed_local())
         },
     },
     Setting {

@@ -13,7 +13,7 @@ mod scrub;
 mod sweeps;
 mod workload;
 
-use crate::command::measure::arguments::BenchArguments;
+use crate::command::measure::arguments::{BenchArguments, BenchPolicy};
 use crate::command::measure::html::{Bar, Page};
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{columns, print, print_json};
@@ -147,9 +147,13 @@ async fn bench_level(
     let mut begin = |part: &str| steps.begin(&format!("{}: {part}", level_name(level)));
     begin("creating and filling the array");
     let chunk_bytes = if level.has_chunks() { arguments.chunk.0 } else { 0 };
-    let integrity = arguments.integrity && level.is_redundant();
+    let kept = Kept {
+        integrity: arguments.integrity && level.is_redundant(),
+        parity_log: arguments.consistency_policy == BenchPolicy::Ppl,
+        stripe_log: arguments.consistency_policy == BenchPolicy::Log && level.has_parity(),
+    };
     // The whole array is written before the first measurement.
-    make_array(machine, members, level, chunk_bytes, integrity, overwrite, Contents::Consistent).await?;
+    make_array(machine, members, level, chunk_bytes, kept, overwrite, Contents::Consistent).await?;
     let (geometry, data_at) = geometry(machine, members).await?;
     let array = Array::assemble(candidates(members), options(machine), machine.pool.clone(), machine.clock.clone());
     let array = array.await?;
@@ -201,7 +205,7 @@ async fn bench_level(
     }
     if level.is_redundant() && sweeps::NAMES.into_iter().any(is_meant) {
         begin("sweeps");
-        report.sweeps = measure_sweeps(machine, members, level, chunk_bytes, integrity, &bench, &geometry).await?;
+        report.sweeps = measure_sweeps(machine, members, level, chunk_bytes, kept, &bench, &geometry).await?;
     }
     forget_array(machine, members).await?;
     Ok(report)
@@ -232,12 +236,20 @@ fn candidates(members: &[AnyMember]) -> Vec<Candidate<AnyMember>> {
     members.iter().enumerate().map(candidate).collect()
 }
 
+/// What an array keeps beside data and parity.
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    integrity: bool,
+    parity_log: bool,
+    stripe_log: bool,
+}
+
 async fn make_array(
     machine: &Machine,
     members: &[AnyMember],
     level: Level,
     chunk_bytes: u64,
-    integrity: bool,
+    kept: Kept,
     overwrite: bool,
     contents: Contents,
 ) -> Result<(), Failure> {
@@ -245,7 +257,9 @@ async fn make_array(
         chunk_bytes,
         name: "bench".to_owned(),
         contents,
-        integrity,
+        integrity: kept.integrity,
+        parity_log: kept.parity_log,
+        stripe_log: kept.stripe_log,
         overwrite,
         ..Recipe::new(level, *b"mdspace's bench.")
     };

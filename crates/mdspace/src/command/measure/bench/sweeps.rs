@@ -6,7 +6,7 @@
 
 use super::measure::{Bench, median};
 use super::workload::{Limit, Transfer};
-use super::{candidates, fill, make_array, name, options};
+use super::{Kept, candidates, fill, make_array, name, options};
 use crate::command::text::failure::Failure;
 use crate::machine::{Array, Machine};
 use engine::create::Contents;
@@ -48,14 +48,14 @@ pub(super) async fn measure_sweeps(
     members: &[AnyMember],
     level: Level,
     chunk_bytes: u64,
-    integrity: bool,
+    kept: Kept,
     bench: &Bench,
     geometry: &Geometry,
 ) -> Result<Vec<Sweep>, Failure> {
     if !level.is_redundant() {
         return Ok(Vec::new());
     }
-    make_array(machine, members, level, chunk_bytes, integrity, true, Contents::Unknown).await?;
+    make_array(machine, members, level, chunk_bytes, kept, true, Contents::Unknown).await?;
     // The creation left holes, which cost nothing to read. So the array is filled first.
     let array = assemble(machine, members).await?;
     fill(&array, &bench.template).await?;

@@ -1,0 +1,136 @@
+//! The consistency policy of an array that is being written to changes, and power is cut at every write and flush of its
+//! members. Afterwards md must be able to start the array, and what no write touched is right. Where a log decides,
+//! that holds without any one member, too.
+
+use super::parity_log::{Scene, Shape, assemble};
+use engine::{AssembleOptions, ConsistencyPolicy};
+use format::superblock::Version;
+use futures_util::future::{join, join_all};
+use mdspace_sim::judge::judge;
+use mdspace_sim::{Random, SimMember, World};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+const SHAPE: Shape = Shape {
+    policy: ConsistencyPolicy::Resync,
+    slots: 4,
+    layout: 2,
+    chunk: 8192,
+    version: Version::V1_2,
+    data_at: 48 << 10,
+    block_bytes: 512,
+    missing: None,
+    fails: None,
+};
+
+/// What cuts of power have met.
+#[derive(Default)]
+struct Seen {
+    boundaries: u64,
+    with_log: u64,
+    without_log: u64,
+    lost_with_log: u64,
+}
+
+/// Changes the policy to one after the other, beside writes, and looks at each boundary.
+fn play(shape: Shape, policies: &[ConsistencyPolicy], seed: u64, seen: &mut Seen) {
+    let world = World::new(seed);
+    let scene = world.run(Scene::new(shape, &world), || false).expect("the power does not go");
+    let random = RefCell::new(Random::new(seed));
+    let course = async {
+        let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("enough members");
+        let writer = async |_| {
+            for _ in 0..3 {
+                scene.request(&array, &random).await;
+            }
+        };
+        let changes = async {
+            for policy in policies {
+                array
+                    .set_consistency(*policy)
+                    .await
+                    .unwrap_or_else(|refusal| panic!("{shape:?} {policy:?}: {refusal}"));
+            }
+        };
+        join(join_all((0..2).map(writer)), changes).await;
+        array.stop().await.expect("nothing fails");
+    };
+    let cuts = Cell::new(scene.boundaries.get());
+    let seen = RefCell::new(seen);
+    let look_at_each = || {
+        while cuts.get() < scene.boundaries.get() {
+            cuts.set(cuts.get() + 1);
+            look(
+                &scene,
+                &format!("{shape:?} {policies:?} seed {seed} cut at {}", cuts.get()),
+                cuts.get(),
+                &mut seen.borrow_mut(),
+            );
+        }
+        false
+    };
+    world.run(course, look_at_each).expect("the power does not go");
+}
+
+/// What a power cut leaves.
+fn look(scene: &Scene, context: &str, cut: u64, seen: &mut Seen) {
+    let mut random = Random::new(cut);
+    let world = World::new(cut);
+    let mut truth = scene.truth.borrow().clone();
+    truth.interrupted();
+    let left: Vec<Vec<u8>> = scene.here().iter().map(|member| member.after_power_loss(&mut random)).collect();
+    let images: Vec<&[u8]> = left.iter().map(|image| &image[..]).collect();
+    let block_bytes = scene.shape.block_bytes as usize;
+    let unread = vec![false; scene.rows.len()];
+    let judged = judge(&images, None, &scene.rows, &truth, &unread, false, block_bytes);
+    judged.unwrap_or_else(|why| panic!("{context}: {why}"));
+    let lost = (scene.shape.missing.is_none()).then_some(cut as usize % left.len());
+    for lost in [None, lost] {
+        let members: Vec<SimMember> = scene
+            .here()
+            .iter()
+            .zip(&left)
+            .map(|(member, image)| {
+                SimMember::new(member.name(), &world, image.clone(), Rc::default()).with_blocks(scene.shape.block_bytes)
+            })
+            .enumerate()
+            .filter_map(|(index, member)| (Some(index) != lost).then_some(member))
+            .collect();
+        let check = async {
+            match assemble(&members, AssembleOptions::default(), &world).await {
+                Ok(array) => {
+                    let has_log = array.status().consistency_policy == "ppl";
+                    seen.with_log += u64::from(has_log);
+                    seen.without_log += u64::from(!has_log);
+                    seen.lost_with_log += u64::from(has_log && lost.is_some());
+                    scene.check_array(&array, &truth, context).await;
+                }
+                Err(refusal) => {
+                    let is_write_hole = refusal.reason.contains("dirty and degraded");
+                    let is_borne = is_write_hole && (lost.is_some() || scene.shape.missing.is_some());
+                    assert!(is_borne, "{context} without {lost:?}: {refusal}");
+                }
+            }
+        };
+        world.run(check, || false).expect("the power does not go");
+        world.forget_all();
+    }
+    seen.boundaries += 1;
+}
+
+#[test]
+fn a_change_of_the_policy_may_be_interrupted_anywhere() {
+    use ConsistencyPolicy::{Bitmap, PartialParity, Resync};
+    let table = [
+        (Shape { policy: Resync, ..SHAPE }, &[PartialParity, Resync, PartialParity][..]),
+        (Shape { policy: Bitmap, missing: Some(2), version: Version::V1_1, ..SHAPE }, &[PartialParity, Bitmap]),
+        (Shape { policy: PartialParity, block_bytes: 4096, ..SHAPE }, &[Bitmap, PartialParity]),
+        (Shape { policy: PartialParity, missing: Some(0), ..SHAPE }, &[Resync, Bitmap, Resync]),
+        (Shape { policy: Bitmap, version: Version::V1_0, ..SHAPE }, &[PartialParity]),
+    ];
+    let mut seen = Seen::default();
+    for (shape, policies) in table {
+        play(shape, policies, 1, &mut seen);
+    }
+    assert!(seen.boundaries > 300 && seen.with_log > 100 && seen.without_log > 100 && seen.lost_with_log > 50);
+}
