@@ -19,7 +19,8 @@ use crate::guest::{Guest, Outcome};
 use crate::kernels::Kernel;
 use crate::steps::{Log, Stage, Step, Verdict};
 use crate::{
-    cases, cross, dist, figures, fuzz, lab, matrix, mutants, package, release, root, rot, setup, sim, systems, tidy,
+    cases, cross, dist, figures, fuzz, lab, matrix, mutants, package, promtool, release, root, rot, setup, sim,
+    systems, tidy,
 };
 
 pub(crate) const fn step(
@@ -122,6 +123,12 @@ pub(crate) const STEPS: &[Step] = &[
         unprivileged,
     )),
     beside(step("page", "the page in a browser, and its metrics by a strict parser", BROWSER, page)),
+    beside(step(
+        "monitoring",
+        "promtool takes the metrics and lets each alert fire; systemd takes the units",
+        MONITORING,
+        monitoring,
+    )),
     beside(step("machine", "a virtual machine's disk by vhost-user, its server killed meanwhile", MACHINE, machine)),
     beside(step(
         "ublk",
@@ -242,6 +249,9 @@ const FUSE: &[&str] =
 /// The clients of an unprivileged user, and the program that gives up root's rights.
 const UNPRIVILEGED: &[&str] =
     &["setpriv", "fusermount3", "nbdcopy", "nbdinfo", "qemu-io", "fio", "curl", "openssl", "/usr/bin/python3"];
+
+/// Programs that watch arrays; promtool is fetched.
+const MONITORING: &[&str] = &["nbdcopy", "curl", "systemd-analyze"];
 
 /// Programs that test the web page of an array.
 const BROWSER: &[&str] = &["chromium", setup::OPENMETRICS_PARSER, "curl", "nbdcopy"];
@@ -528,6 +538,16 @@ fn page(log: &mut Log) -> Result<Verdict> {
     build(log)?;
     let place = Scratch::create("page")?;
     log.run(Command::new("tests/page.py").arg(root().join(MDSPACE)).arg(&place.path))?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn monitoring(log: &mut Log) -> Result<Verdict> {
+    let Some(promtool) = promtool::find() else {
+        return Ok(Verdict::Skipped("promtool is not there; see the step setup".into()));
+    };
+    build(log)?;
+    let place = Scratch::create("monitoring")?;
+    log.run(Command::new("tests/monitoring.sh").arg(root().join(MDSPACE)).arg(promtool).arg(&place.path))?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 

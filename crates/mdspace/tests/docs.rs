@@ -118,7 +118,7 @@ fn rot_is_found_named_and_healed_as_the_page_says() {
 
 #[test]
 fn what_can_be_tuned_can_be_set() {
-    assert_eq!(run_page("docs/tuning.md"), 6);
+    assert_eq!(run_page("docs/tuning.md"), 7);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 pub(crate) mod containers;
 pub(crate) mod disks;
 pub(crate) mod nbd;
+pub(crate) mod traffic;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::PidfdFlags;

@@ -30,7 +30,8 @@ use crate::command::clients::{control, iostat, list, monitor, top, trace, wait};
 use crate::command::measure::{bench, lab};
 use crate::command::server::serve;
 use crate::command::text::failure::Failure;
-use crate::command::text::output::{StandardError, tell};
+use crate::command::text::journal::{Prioritized, Priority};
+use crate::command::text::output::StandardError;
 use crate::machine::choose_backend;
 use arguments::{Command, CommandLine, IoBackend, LogFormat};
 use clap::{Parser, ValueEnum};
@@ -54,7 +55,7 @@ pub fn run() -> ExitCode {
     match carry_out(&line) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            tell!("{failure}");
+            StandardError::lines(Priority::Error, &failure.to_string());
             failure.exit_code()
         }
     }
@@ -68,7 +69,7 @@ fn refuse(error: clap::Error) -> ExitCode {
         && let Some((reason, next)) = habits::answer(&words).or_else(|| habits::answer_to_removed_option(&error))
     {
         let failure = Failure::refused(reason).advise(next);
-        tell!("{failure}");
+        StandardError::lines(Priority::Error, &failure.to_string());
         return failure.exit_code();
     }
     habits::without_changes(error).exit()
@@ -81,8 +82,8 @@ fn log(format: LogFormat) {
     let log = tracing_subscriber::fmt::layer().with_writer(|| StandardError);
     let registry = tracing_subscriber::registry().with(shown);
     match format {
-        LogFormat::Human => registry.with(log.without_time()).init(),
-        LogFormat::Json => registry.with(log.json()).init(),
+        LogFormat::Human => registry.with(log.without_time().map_event_format(Prioritized)).init(),
+        LogFormat::Json => registry.with(log.json().map_event_format(Prioritized)).init(),
     }
 }
 
