@@ -5,6 +5,7 @@ mod support;
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
+use support::nbd::Nbd;
 use support::{Run, Workplace, parsed};
 
 /// Bytes of a member.
@@ -108,6 +109,12 @@ fn an_array_is_made_shown_changed_and_stopped_by_mdadms_words() {
     assert!(mdstat.contains(expected) && mdstat.ends_with("\nunused devices: <none>\n"), "{mdstat}");
     place.mdadm("--misc --action=check /dev/md/data").ok();
     place.mdadm("--wait-clean /dev/md/data").ok();
+    let status = parsed(&place.here.run("status --json").ok().text());
+    let uri = status["served"]["nbd"].as_str().expect("a URI").to_owned();
+    let client = Nbd::connect(uri.split_once("socket=").expect("a socket").1);
+    place.mdadm("--stop /dev/md/data").expect(1, &["mdadm: Cannot get exclusive access to /dev/md/data: Perhaps"]);
+    drop(client);
+    while parsed(&place.here.run("status --json").ok().text())["served"]["clients"] != 0 {}
     place.mdadm("--stop /dev/md/data").expect(0, &["mdadm: stopped /dev/md/data"]);
     place.mdadm("--detail /dev/md/data").expect(1, &["mdadm: cannot open /dev/md/data: No such file or directory"]);
     place.mdadm("--detail --test /dev/md/data").expect(4, &[]);

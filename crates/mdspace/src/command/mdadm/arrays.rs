@@ -11,6 +11,8 @@ use crate::command::text::level::{parse_layout, parse_level};
 use crate::names::path_of;
 use export::control::Client;
 use format::geometry::Level;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt;
@@ -85,6 +87,19 @@ struct Server {
 struct Way {
     kind: String,
     address: String,
+    clients: usize,
+}
+
+impl Way {
+    /// Whether anything uses the array through this export. A block device counts as in use while it is mounted or
+    /// belongs to another device: then it cannot be opened exclusively.
+    fn is_in_use(&self) -> bool {
+        match &*self.kind {
+            "ublk" => open(&*self.address, OFlags::RDONLY | OFlags::EXCL, Mode::empty())
+                .is_err_and(|error| error == Errno::BUSY),
+            _ => self.clients > 0,
+        }
+    }
 }
 
 /// A served array.
@@ -113,14 +128,9 @@ impl Status {
         parse_level(&self.level).unwrap_or(Level::Linear)
     }
 
-    /// md's number of the layout of RAID-4, 5 and 6.
+    /// md's number of the layout of RAID-5 and 6; 0 of RAID-4, as in the superblocks that mdadm makes.
     pub(super) fn layout_code(&self) -> u32 {
-        let (raid4, other) = (5, 0);
-        match (self.level(), &self.layout) {
-            (Level::Raid4, _) => raid4,
-            (level, Some(name)) => parse_layout(level, name).unwrap_or(other),
-            (_, None) => other,
-        }
+        self.layout.as_deref().and_then(|name| parse_layout(self.level(), name).ok()).unwrap_or(0)
     }
 
     /// Near, far and offset copies of RAID-10, by the layout's name: `near=2, far=2`.
@@ -132,6 +142,11 @@ impl Status {
     /// The number of members in any of `states`.
     pub(super) fn count(&self, states: &[&str]) -> usize {
         self.members.iter().filter(|member| states.contains(&&*member.state)).count()
+    }
+
+    /// Whether a client, a file system or another device uses it.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.served.ways.iter().any(Way::is_in_use)
     }
 
     /// Its block device, if an export makes one.
@@ -162,7 +177,15 @@ pub(super) fn all() -> Vec<Array> {
 
 /// The status in a reply.
 pub(super) fn read(body: &Value) -> Result<Status, Trouble> {
-    Status::deserialize(body).map_err(|error| Trouble::failed(format!("the server's reply is not a status: {error}")))
+    let status = Status::deserialize(body)
+        .map_err(|error| Trouble::failed(format!("the server's reply is not a status: {error}")))?;
+    match status.uuid.parse() {
+        // mdadm prints the four words of such a uuid as numbers.
+        Ok(uuid @ ArrayUuid(_)) if status.metadata == "0.90" => {
+            Ok(Status { uuid: uuid.with_words_reversed().to_string(), ..status })
+        }
+        _ => Ok(status),
+    }
 }
 
 /// The served array that `word` names: by its device, its number, its name, or its uuid.

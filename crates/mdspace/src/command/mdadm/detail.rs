@@ -179,8 +179,9 @@ impl Array {
     fn shape(&self) -> String {
         let status = &self.status;
         let has_layout = matches!(status.level(), Level::Raid0 | Level::Raid5 | Level::Raid6 | Level::Raid10);
-        let layout = status.layout.as_ref().filter(|_| has_layout);
-        let mut text = layout.map(|layout| line("Layout", layout)).unwrap_or_default();
+        // The driver gives mdadm a number without a name for a RAID-0 whose superblocks give no layout.
+        let layout = status.layout.as_deref().unwrap_or("-unknown-");
+        let mut text = if has_layout { line("Layout", layout) } else { String::new() };
         let chunk = format!("{}K", status.chunk_bytes >> 10);
         match status.level() {
             Level::Raid1 => return text,

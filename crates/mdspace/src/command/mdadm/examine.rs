@@ -10,6 +10,7 @@ use super::text::{
 use super::words::Words;
 use super::{Trouble, host_of, tell};
 use crate::command::opening::mdadm_conf::{Config, block_devices};
+use crate::command::opening::members::{ArrayUuid, expand_with_directories};
 use crate::command::text::failure::Failure;
 use crate::command::text::output::print;
 use crate::machine::{Arena, Machine, Purpose};
@@ -116,7 +117,7 @@ fn paths(words: &Words) -> Result<Vec<PathBuf>, Trouble> {
     };
     let places: Vec<OsString> = config.all_places();
     let places = if places.is_empty() { block_devices() } else { places };
-    Ok(crate::command::opening::members::expand_with_directories(&places).unwrap_or_default())
+    Ok(expand_with_directories(&places).unwrap_or_default())
 }
 
 /// `ARRAY` lines: of each array the first member's, the array that was found last first.
@@ -180,11 +181,11 @@ fn array_line(found: &Found, is_verbose: bool) -> String {
 
 /// The array's uuid as mdadm prints it: that of 0.90 is four numbers.
 pub(super) fn array_uuid(superblock: &Superblock) -> String {
-    let mut uuid = superblock.set_uuid;
-    if superblock.version == Version::V0_90 {
-        uuid.as_chunks_mut::<4>().0.iter_mut().for_each(|word| word.reverse());
+    let uuid = ArrayUuid(superblock.set_uuid);
+    match superblock.version {
+        Version::V0_90 => uuid.with_words_reversed().to_string(),
+        Version::V1_0 | Version::V1_1 | Version::V1_2 => uuid.to_string(),
     }
-    uuid_text(&uuid)
 }
 
 /// Lines of `KEY=value`.

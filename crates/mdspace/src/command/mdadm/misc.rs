@@ -79,8 +79,14 @@ fn check_action(action: &str) -> Result<(), Trouble> {
     }
 }
 
-/// Stops an array.
+/// Stops an array that nothing uses.
 pub(super) fn stop(name: &str, array: &Array, words: &Words) -> Result<u8, Trouble> {
+    if array.status.is_in_use() {
+        return Err(Trouble::failed(format!(
+            "Cannot get exclusive access to {name}: Perhaps a running process, mounted filesystem or active volume \
+             group?\nA client uses the array; `mdspace stop` disconnects it"
+        )));
+    }
     Line::of("stop").option("--control", Some(&array.socket)).run()?;
     if !words.is_quiet() {
         note(&format!("stopped {name}"));

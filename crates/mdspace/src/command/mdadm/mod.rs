@@ -22,13 +22,16 @@ mod own;
 mod text;
 mod words;
 
+use crate::command::clients::choice::shell_word;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::print;
 use crate::command::text::output::tell as tell_line;
+use crate::names::name_of;
 use engine::Refusal;
 use export::control::ClientError;
 use format::text::plain;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 use words::{Mode, Words};
 
@@ -58,22 +61,24 @@ mdadm --help-options says of each option what it is here. What is not here is re
 struct Trouble {
     status: u8,
     message: String,
+    /// Whether it is an option of mdadm's that is not here.
+    is_refusal: bool,
 }
 
 impl Trouble {
     /// The line is not one of mdadm's.
     fn usage(message: impl Into<String>) -> Self {
-        Self { status: 2, message: message.into() }
+        Self { status: 2, message: message.into(), is_refusal: false }
     }
 
     /// It is one of mdadm's that is not done here.
     fn refused(message: impl Into<String>) -> Self {
-        Self { status: 2, message: message.into() }
+        Self { is_refusal: true, ..Self::usage(message) }
     }
 
     /// It did not succeed.
     fn failed(message: impl Into<String>) -> Self {
-        Self { status: 1, message: message.into() }
+        Self { status: 1, ..Self::usage(message) }
     }
 
     fn with_status(self, status: u8) -> Self {
@@ -108,6 +113,22 @@ fn tell(trouble: &Trouble) {
 /// Tells something that is no error.
 fn note(message: &str) {
     tell_line!("mdadm: {}", plain(message).replace('\n', "\n       "));
+}
+
+/// A reason and advice for `words`, arguments of mdspace's own command, if they are a line of mdadm.
+pub(crate) fn answer(words: &[OsString]) -> Option<(String, String)> {
+    let typed: Vec<String> = words.iter().map(|word| name_of(Path::new(word))).collect();
+    match Words::of(words) {
+        Ok(line) => {
+            let option = typed.iter().find(|word| word.starts_with('-')).filter(|_| line.mode.is_some())?;
+            let typed: Vec<String> = typed.iter().map(|word| shell_word(word)).collect();
+            Some((format!("{option}: an option of mdadm"), format!("mdspace mdadm {}", typed.join(" "))))
+        }
+        Err(trouble) if trouble.is_refusal => {
+            Some((trouble.message, "`mdspace mdadm --help-options` says what each option of mdadm is here".to_owned()))
+        }
+        Err(_) => None,
+    }
 }
 
 /// Runs the words behind `mdadm`.
