@@ -4,10 +4,11 @@
 //! `--update=` changes the members by `mdspace update` before the array is served. Facts: mdadm 4.2's `Assemble.c`.
 
 use super::arrays::{Array, Status, all, find, read as status_in};
-use super::examine::read;
+use super::examine::{check_version, config, read};
 use super::map::{self, Entry};
 use super::own::{Line, absolute};
-use super::words::Words;
+use super::text::without_host;
+use super::words::{Device, Words};
 use super::{Trouble, host_of, note};
 use crate::command::opening::mdadm_conf::{ArrayLine, Config, block_devices};
 use crate::command::opening::members::ArrayUuid;
@@ -71,7 +72,7 @@ pub(super) fn start(start: &Start) -> Result<Status, Trouble> {
         .words(start.members.iter().cloned());
     let status = status_in(&line.serve(&format!("md{number}.log"))?)?;
     let Status { uuid, metadata, .. } = &status;
-    let named = || match super::text::without_host(&status.name) {
+    let named = || match without_host(&status.name) {
         "" => format!("/dev/md{number}"),
         name => format!("/dev/md/{name}"),
     };
@@ -94,6 +95,9 @@ pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
     }
     if words.has("update") {
         check_update(words)?;
+    }
+    if words.has("metadata") && words.has("scan") {
+        return Err(Trouble::refused("--metadata: not yet with --scan"));
     }
     let given = words.devices.split_first();
     let is_chosen = words.has("uuid") || words.has("name");
@@ -118,16 +122,15 @@ pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
             }
             let uuid = words.value("uuid").filter(|_| !words.has("update"));
             let start = Start { uuid, name: words.value("name"), ..Start::of(device, members) };
+            if words.has("metadata") && !is_listed {
+                return Err(Trouble::refused("--metadata: not yet without the members"));
+            }
             if is_listed {
                 check_count(words, &start)?;
             }
             one(words, start)
         }
     }
-}
-
-fn config(words: &Words) -> Result<Config, Trouble> {
-    Ok(Config::read(words.word("config").map(Path::new))?)
 }
 
 fn start_of_line(config: &Config, line: &ArrayLine, device: Option<String>) -> Start {
@@ -141,7 +144,7 @@ fn start_of_line(config: &Config, line: &ArrayLine, device: Option<String>) -> S
 }
 
 /// Assembles the arrays of mdadm.conf, or those of them that `devices` name.
-fn scan(words: &Words, devices: Option<&[super::words::Device]>) -> Result<u8, Trouble> {
+fn scan(words: &Words, devices: Option<&[Device]>) -> Result<u8, Trouble> {
     if words.has("update") {
         return Err(Trouble::refused("--update: not yet with --scan: give the members"));
     }
@@ -156,7 +159,7 @@ fn scan(words: &Words, devices: Option<&[super::words::Device]>) -> Result<u8, T
             let uuid = words.value("uuid").map(|uuid| parse_uuid(&uuid)).transpose()?;
             let name = words.value("name");
             let is_wanted = |line: &&ArrayLine| {
-                uuid.is_none_or(|uuid| line.uuid == Some(uuid)) && (name.is_none() || line.name == name)
+                uuid.is_none_or(|uuid| line.uuid == Some(uuid)) && name.as_ref().is_none_or(|name| is_named(line, name))
             };
             lines.extend(config.arrays().iter().filter(is_wanted).map(|line| (line, None)));
         }
@@ -168,8 +171,7 @@ fn scan(words: &Words, devices: Option<&[super::words::Device]>) -> Result<u8, T
         }
     }
     if lines.is_empty() {
-        note("No arrays found in config file");
-        return Ok(2);
+        return Err(Trouble::failed("No arrays found in config file"));
     }
     let mut status = 0;
     for (line, device) in lines.into_iter().filter(|(line, _)| !is_served(line)) {
@@ -179,6 +181,11 @@ fn scan(words: &Words, devices: Option<&[super::words::Device]>) -> Result<u8, T
         }
     }
     Ok(status)
+}
+
+/// The host in a name may be left out.
+fn is_named(line: &ArrayLine, name: &str) -> bool {
+    line.name.as_deref().is_some_and(|own| own == name || without_host(own) == name)
 }
 
 fn parse_uuid(text: &str) -> Result<ArrayUuid, Trouble> {
@@ -233,20 +240,15 @@ fn started(device: &str, status: &Status) -> String {
 
 /// Refuses an array that would start with fewer members than last time, unless the user insists.
 fn check_count(words: &Words, start: &Start) -> Result<(), Trouble> {
-    if words.has("run") || (words.has("force") && !words.has("no-degraded")) {
-        return Ok(());
-    }
     let machine = Machine::start(None, Arena::Small)?;
-    let wanted = words.value("metadata");
     let mut found = Vec::new();
     for member in &start.members {
         let member = read(&machine, Path::new(member))?;
-        let version = member.found.superblock.version.to_string();
-        if wanted.as_ref().is_some_and(|wanted| *wanted != version) {
-            let name = &member.name;
-            return Err(Trouble::usage(format!("--metadata: {name} has metadata {version}")));
-        }
+        check_version(words, &member)?;
         found.push(member.found.superblock);
+    }
+    if words.has("run") || (words.has("force") && !words.has("no-degraded")) {
+        return Ok(());
     }
     let Some(freshest) = found.iter().max_by_key(|superblock| superblock.events) else { return Ok(()) };
     let slots = |roles: &mut dyn Iterator<Item = DeviceRole>| {

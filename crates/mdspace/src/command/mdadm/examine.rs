@@ -63,6 +63,33 @@ pub(super) fn read(machine: &Machine, path: &Path) -> Result<Examined, Trouble> 
     Ok(Examined { name, found, examination })
 }
 
+/// Refuses a member of another metadata version than `--metadata` says.
+pub(super) fn check_version(words: &Words, member: &Examined) -> Result<(), Trouble> {
+    let Some(wanted) = words.value("metadata") else { return Ok(()) };
+    let version = member.found.superblock.version;
+    let is_it = match &*wanted {
+        "0" | "0.90" => version == Version::V0_90,
+        "1" | "default" => version != Version::V0_90,
+        "1.0" | "1.1" | "1.2" => version.to_string() == wanted,
+        _ => return Err(Trouble::refused(format!("--metadata={wanted}: not here: 0.90, 1.0, 1.1 and 1.2 are"))),
+    };
+    match is_it {
+        true => Ok(()),
+        false => {
+            Err(Trouble::failed(format!("No md superblock of version {wanted} on {}: it has {version}", member.name)))
+        }
+    }
+}
+
+/// mdadm.conf, or the file that `--config` names.
+pub(super) fn config(words: &Words) -> Result<Config, Trouble> {
+    match words.word("config") {
+        Some(word) if word == OsStr::new("partitions") => Ok(Config::default()),
+        Some(word) if word == OsStr::new("none") => Err(Trouble::refused("--config=none: not yet: give a file")),
+        path => Ok(Config::read(path.map(Path::new))?),
+    }
+}
+
 /// The system's word for an error, without its number.
 pub(super) fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
@@ -79,7 +106,8 @@ pub(super) fn examine(words: &Words) -> Result<u8, Trouble> {
     }
     let (mut status, mut members) = (0, Vec::new());
     for path in &paths {
-        match read(&machine, path) {
+        let member = read(&machine, path).and_then(|member| check_version(words, &member).map(|()| member));
+        match member {
             Ok(member) => members.push(member),
             // In a scan, devices are candidates, and not members by the user's word.
             Err(_) if words.has("scan") || is_brief => {}
@@ -110,10 +138,9 @@ fn paths(words: &Words) -> Result<Vec<PathBuf>, Trouble> {
     if !given.is_empty() || !words.has("scan") {
         return Ok(given);
     }
-    let config = match words.word("config") {
-        None => Config::read(None).unwrap_or_default(),
-        Some(config) if config == OsStr::new("partitions") => Config::default(),
-        Some(config) => Config::read(Some(Path::new(config)))?,
+    let config = match words.has("config") {
+        true => config(words)?,
+        false => Config::read(None).unwrap_or_default(),
     };
     let places: Vec<OsString> = config.all_places();
     let places = if places.is_empty() { block_devices() } else { places };
