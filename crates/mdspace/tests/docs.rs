@@ -98,7 +98,7 @@ fn curl_is_a_client_as_the_page_says() {
 
 #[test]
 fn mdadms_configuration_is_understood_as_the_page_says() {
-    assert_eq!(run_page("docs/from-mdadm.md"), 8);
+    assert_eq!(run_page("docs/from-mdadm.md"), 9);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn two_commands_lead_from_whole_disks_to_files() {
 const CONSOLE: &[(&str, usize, &str)] = &[
     ("docs/fuse.md", 1, "fuse"),
     ("docs/lab.md", 13, "lab"),
-    ("docs/testing.md", 17, "tests"),
+    ("docs/testing.md", 18, "tests"),
     ("docs/ublk.md", 1, "ublk"),
     ("docs/vhost-user.md", 1, "machine"),
     ("README.md", 1, "readme"),

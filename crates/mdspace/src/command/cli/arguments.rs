@@ -152,6 +152,11 @@ pub(crate) enum Command {
     Overlay(OverlayArguments),
     /// Remove md superblocks from members that are not in use
     Wipe(WipeArguments),
+    /// Print the served arrays in the lines of /proc/mdstat
+    Mdstat,
+    /// Take mdadm's own arguments, and print what mdadm prints; the same when called by the name mdadm
+    #[command(disable_help_flag = true)]
+    Mdadm(MdadmArguments),
     /// Measure this machine: the engine beside the same members without RAID
     Bench(BenchArguments),
     /// Repeat published measurements of software RAID, on modelled drives in virtual time
@@ -159,6 +164,14 @@ pub(crate) enum Command {
     /// Write man pages and shell completions, for packages
     #[command(hide = true)]
     Generate(GenerateArguments),
+}
+
+/// `mdadm`
+#[derive(Debug, Args)]
+pub(crate) struct MdadmArguments {
+    /// mdadm's arguments; `mdspace mdadm --help` shows them
+    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<OsString>,
 }
 
 /// `up`

@@ -108,7 +108,8 @@ the last complete scrub, and the rows that it left wrong; what is under way, wit
 narrow terminal gets fewer columns. COLUMNS sets the width.
 
 Health: healthy; unsynced (a resync is due); degraded (members are missing); failed (the array takes no \
-writes); silent (the server does not answer); gone (the server was killed).
+writes); silent (the server does not answer); gone (the server was killed); not served (found by --all: the other \
+columns show what it would be).
 
 Servers are found by their sockets in your runtime directory; --control adds one elsewhere.
 
@@ -117,6 +118,15 @@ pub(crate) struct ListArguments {
     /// Also the server with this control socket; may be given several times
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Vec<PathBuf>,
+
+    /// Also the arrays on disks that are not served. The disks are only read, also those in use
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) all: bool,
+
+    /// Where --all looks: files, devices, directories; without them what the DEVICE lines of mdadm.conf name, or all block
+    /// devices
+    #[arg(value_name = "DISK", requires = "all")]
+    pub(crate) disks: Vec<OsString>,
 
     /// Repeat the list at this interval
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = parse_seconds)]

@@ -4,7 +4,8 @@
 
 use crate::command::clients::arguments::ListArguments;
 use crate::command::clients::interval::Intervals;
-use crate::command::clients::served::{Answer, ArrayView, LastScrubView, Served, ask_all};
+use crate::command::clients::on_disks::find;
+use crate::command::clients::served::{Answer, ArrayView, LastScrubView, OnDisks, Served, ask_all};
 use crate::command::opening::sockets::control_sockets;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{clear_screen, print_json, print_states};
@@ -22,7 +23,11 @@ pub(crate) fn run(arguments: &ListArguments) -> Result<(), Failure> {
     for _ in Intervals::new(arguments.watch, arguments.count) {
         let mut sockets = control_sockets();
         sockets.extend(arguments.control.iter().filter(|path| !sockets.contains(path)).cloned().collect::<Vec<_>>());
-        let served = ask_all(sockets); // in the order of the sockets' names, so that no line of --watch moves
+        let mut served = ask_all(sockets); // in the order of the sockets' names, so that no line of --watch moves
+        if arguments.all {
+            let found = find(&arguments.disks, &served)?;
+            served.extend(found);
+        }
         if arguments.json {
             print_json(&served.iter().map(Listed::of).collect::<Vec<_>>())?;
             continue;
@@ -53,19 +58,26 @@ struct Listed<'a> {
     sync_action: Option<&'a str>,
     sweep: Option<&'a Value>,
     last_scrub: Option<&'a LastScrubView>,
-    control: String,
+    control: Option<String>,
     pid: Option<i32>,
+    /// Of an array that is not served: the members that were found.
+    members: Option<&'a [String]>,
 }
 
 impl<'a> Listed<'a> {
     fn of(served: &'a Served) -> Self {
         let array = served.array();
+        let is_on_disks = matches!(served.answer, Answer::NotServed(_));
         Self {
             name: served.name(),
-            uuid: array.map_or_else(|| served.short_uuid(), |array| array.uuid.clone()),
+            uuid: match &served.answer {
+                Answer::NotServed(found) => found.uuid.clone(),
+                _ => array.map_or_else(|| served.short_uuid(), |array| array.uuid.clone()),
+            },
             health: health(served),
             reason: match &served.answer {
                 Answer::Silent(reason) => Some(reason),
+                Answer::NotServed(found) => found.array.as_ref().err().map(String::as_str),
                 Answer::Array(_) | Answer::Gone => None,
             },
             state: array.map(|array| &*array.state),
@@ -77,8 +89,12 @@ impl<'a> Listed<'a> {
             sync_action: array.map(|array| &*array.sync_action),
             sweep: array.and_then(|array| array.sweep.as_ref()),
             last_scrub: array.and_then(|array| array.last_scrub.as_ref()),
-            control: name_of(&served.socket),
-            pid: array.map(|array| array.served.pid),
+            control: (!is_on_disks).then(|| name_of(&served.socket)),
+            pid: array.map(|array| array.served.pid).filter(|_| !is_on_disks),
+            members: match &served.answer {
+                Answer::NotServed(found) => Some(&found.members[..]),
+                _ => None,
+            },
         }
     }
 }
@@ -88,6 +104,7 @@ fn health(served: &Served) -> &'static str {
         Answer::Array(array) => array.health(),
         Answer::Silent(_) => "silent",
         Answer::Gone => "gone",
+        Answer::NotServed(_) => "not served",
     }
 }
 
@@ -109,9 +126,17 @@ fn report(served: &[Served], width: Option<usize>) -> String {
                 text +=
                     &format!("gone: {socket}: its server was killed; serve the array again, or remove the socket\n");
             }
+            Answer::NotServed(found) => text += &on_disks(found),
         }
     }
     text
+}
+
+/// The members of an array that is not served, and why it cannot be read.
+fn on_disks(found: &OnDisks) -> String {
+    let name = if found.name.is_empty() { &found.uuid } else { &found.name };
+    let reason = found.array.as_ref().err().map(|reason| format!("\n  cannot be started: {reason}"));
+    format!("not served: {name}: on {}{}\n", found.members.join(" "), reason.unwrap_or_default())
 }
 
 /// A column: its heading, its rank (the highest is left out first), and an array's cell.

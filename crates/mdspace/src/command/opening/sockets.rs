@@ -36,8 +36,7 @@ pub(crate) struct Sockets {
 impl Sockets {
     /// The sockets of the array `name`, in the user's own directory, which is created if needed.
     pub(crate) fn of_array(name: &str, uuid: ArrayUuid) -> Result<Self, Failure> {
-        let directory = own_directories().swap_remove(0);
-        make_own(&directory)?;
+        let directory = own_directory()?;
         let stem = stem(name, uuid);
         Ok(Self {
             nbd: directory.join(format!("{stem}.nbd.sock")),
@@ -49,6 +48,19 @@ impl Sockets {
     pub(crate) fn of_up(directory: &Path) -> Self {
         Self { nbd: directory.join("nbd.sock"), control: directory.join(CONTROL_SUFFIX) }
     }
+}
+
+/// The directory of the sockets of servers that are started now, which is created if needed.
+pub(crate) fn own_directory() -> Result<PathBuf, Failure> {
+    let directory = own_directories().swap_remove(0);
+    make_own(&directory)?;
+    Ok(directory)
+}
+
+/// The path of `file` in that directory, if the directory is there and no other user can write to it.
+pub(crate) fn own_place(file: &str) -> Option<PathBuf> {
+    let directory = own_directories().swap_remove(0);
+    check_directory(&directory).is_ok().then(|| directory.join(file))
 }
 
 /// The control sockets of this user, in each directory that commands search. A server may have left its socket behind.
