@@ -115,7 +115,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let superblock = device.superblock.borrow().clone();
         let refused = |defect| Refusal::defect(&device.name, defect).advice(self.how_to_make_room());
         let layout = Layout::of(&superblock).map_err(refused)?;
-        if let Some(log) = device.stripe_log.get() {
+        if let Some(log) = device.stripe_log() {
             log.check_apart(&layout).map_err(refused)?;
         }
         crate::device::checksums::check_apart_from_bitmap(&device.member, &superblock, &layout, &self.core.pool)

@@ -31,6 +31,8 @@ pub(crate) struct DeviceContext {
     pub(crate) log_generation: Cell<u64>,
     /// The stripe log, if the array keeps one.
     stripe_log: RefCell<Option<Rc<LogState>>>,
+    /// The epoch of the last stripe log that the array kept.
+    log_epoch: Cell<u64>,
 }
 
 impl DeviceContext {
@@ -46,6 +48,7 @@ impl DeviceContext {
             timeout: Cell::new(Some(TIMEOUT_DEFAULT)),
             log_generation: Cell::new(0),
             stripe_log: RefCell::default(),
+            log_epoch: Cell::new(0),
         })
     }
 
@@ -62,7 +65,18 @@ impl DeviceContext {
 
     /// From now on the array keeps this stripe log: each superblock written is announced in its headers.
     pub(crate) fn keep_stripe_log(&self, state: LogState) {
+        self.log_epoch.set(state.epoch());
         self.stripe_log.replace(Some(Rc::new(state)));
+    }
+
+    /// The epoch of the last stripe log that the array kept; 0 if it kept none.
+    pub(crate) fn log_epoch(&self) -> u64 {
+        self.log_epoch.get()
+    }
+
+    /// From now on the array keeps no stripe log.
+    pub(crate) fn end_stripe_log(&self) {
+        self.stripe_log.take();
     }
 
     /// Sets the timeout of one operation; `None` or zero disables it.

@@ -22,7 +22,7 @@ use crate::seam::observe::Watched;
 use format::geometry::Level;
 use format::superblock::{DeviceFlags, Superblock};
 use format::units::{ComponentByte, MemberByte};
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -49,7 +49,7 @@ pub(crate) struct Device<M> {
     /// Whether its partial parity log is of this use of the array.
     pub(super) is_parity_log_begun: Cell<bool>,
     /// Its part of the stripe log, once that was begun.
-    pub(crate) stripe_log: OnceCell<DeviceLog>,
+    pub(super) stripe_log: RefCell<Option<Rc<DeviceLog>>>,
 }
 
 /// Failed members, and their errors.
@@ -84,7 +84,7 @@ impl<M: Member> Device<M> {
             context,
             discards_to_zeros,
             is_parity_log_begun: Cell::new(false),
-            stripe_log: OnceCell::new(),
+            stripe_log: RefCell::default(),
         }
     }
 

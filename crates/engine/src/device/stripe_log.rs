@@ -10,6 +10,7 @@ use format::stripe_log::{Header, Place};
 use format::superblock::Superblock;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// What the logs of all members share.
 pub(crate) struct LogState {
@@ -24,8 +25,9 @@ pub(crate) struct LogState {
 }
 
 impl LogState {
-    /// `epoch` is greater than any that the members have.
-    pub(crate) fn new(epoch: u64, is_built: bool) -> Self {
+    /// The state of a new use of the array. `before` is the greatest epoch that the members have, `now` wall-clock time.
+    pub(crate) fn after(before: u64, now: Duration, is_built: bool) -> Self {
+        let epoch = (now.as_micros() as u64).max(before + 1);
         Self { epoch, next: Cell::new(1), retired: Cell::new(1), is_built: Cell::new(is_built) }
     }
 

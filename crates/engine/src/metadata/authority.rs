@@ -8,7 +8,6 @@ use crate::device::{Device, DeviceState, Failures};
 use crate::metadata::batches::Logged;
 use crate::metadata::bitmap::intent::WriteMark;
 use crate::metadata::state::Metadata;
-use crate::metadata::stripe_log::StripeLog;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::{Member, MemberError};
@@ -33,10 +32,12 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
         if entries.is_empty() || mutant!("entry-not-written") {
             return Ok(Logged::NOTHING);
         }
-        match (self.parity_log(), &self.stripe_log) {
-            (Some(log), _) => self.log_partial_parity(&log, entries).await,
-            (None, Some(log)) => self.log_parts(log, entries).await,
-            (None, None) => Ok(Logged::NOTHING),
+        if let Some(log) = self.parity_log() {
+            return self.log_partial_parity(&log, entries).await;
+        }
+        match self.stripe_log() {
+            Some(log) => self.log_parts(&log, entries).await,
+            None => Ok(Logged::NOTHING),
         }
     }
 
@@ -80,13 +81,13 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
 
     /// Flushes every device and ejects those that fail.
     async fn flush_devices(&self) -> Result<(), ArrayError> {
-        let ended = self.stripe_log.as_ref().map(StripeLog::ended);
+        let log = self.stripe_log().map(|log| (log.ended(), log));
         let devices = self.core.devices();
         let flushes = join_all(devices.iter().map(|device| device.flush(Why::Data))).await;
         let failed = devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?)));
         self.record_failures(failed.collect()).await?;
         self.core.check_not_failed()?;
-        if let (Some(log), Some(ended)) = (&self.stripe_log, ended) {
+        if let Some((ended, log)) = log {
             log.flushed(ended);
         }
         Ok(())

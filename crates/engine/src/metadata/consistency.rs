@@ -1,6 +1,6 @@
-//! Changes of a running array between its consistency policies: a write-intent bitmap, a partial parity log, or neither.
+//! Changes of a running array between its consistency policies: a write-intent bitmap, a log, or neither.
 //!
-//! A bitmap and a log lie in the same place, and the superblock has one field for both. So the old one goes before the
+//! A bitmap and md's partial parity log lie in the same place, and the superblock has one field for both. So the old one goes before the
 //! new one comes, in one change: no write is under way, and all data and parity are on stable storage. An interruption
 //! leaves an array with the old policy, with neither, or with the new one.
 //!
@@ -18,21 +18,26 @@
 //! Superblocks that are one event behind count as members, but what they say of a log does not. A log is *turned off* in
 //! an ordinary round: the first superblock without it has the most events.
 //!
+//! A stripe log has a place of its own, beside a bitmap. It is there once all members have its header.
+//!
 //! Facts: `raid5_change_consistency_policy` in `drivers/md/raid5.c`, `ppl_init_log` in `drivers/md/raid5-ppl.c`,
 //! `super_1_load` and `super_1_validate` in `drivers/md/md.c`.
 
 use crate::base::join::join_all;
 use crate::core::metadata_lock::MetadataGuard;
+use crate::device::stripe_log::LogState;
 use crate::device::{Device, DeviceState, Failures};
 use crate::metadata::bitmap::change::Planned;
 use crate::metadata::parity_log::ParityLog;
 use crate::metadata::record::SharedFields;
 use crate::metadata::state::Metadata;
+use crate::metadata::stripe_log::StripeLog;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
 use format::geometry::Level;
 use format::placement::bitmap_chunk;
+use format::stripe_log::Place;
 use format::superblock::{Superblock, Version};
 use std::rc::Rc;
 
@@ -45,6 +50,8 @@ pub enum ConsistencyPolicy {
     Bitmap,
     /// The partial parity log of RAID-5.
     PartialParity,
+    /// The stripe log, which md ignores. A bitmap stays.
+    StripeLog,
 }
 
 impl ConsistencyPolicy {
@@ -54,6 +61,7 @@ impl ConsistencyPolicy {
             "resync" => Some(Self::Resync),
             "bitmap" => Some(Self::Bitmap),
             "ppl" => Some(Self::PartialParity),
+            "log" => Some(Self::StripeLog),
             _ => None,
         }
     }
@@ -64,6 +72,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     pub(crate) async fn set_consistency(&self, policy: ConsistencyPolicy) -> Result<(), Refusal> {
         let change = self.change_without_writes().await?;
         self.check_consistency(policy)?;
+        if policy != ConsistencyPolicy::StripeLog {
+            self.drop_stripe_log(&change).await?;
+        }
         match policy {
             ConsistencyPolicy::Resync => {
                 self.drop_parity_log(&change).await?;
@@ -79,6 +90,11 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             ConsistencyPolicy::PartialParity => {
                 self.drop_bitmap(&change).await?;
                 self.begin_parity_log(&change).await
+            }
+            ConsistencyPolicy::StripeLog if self.has_stripe_log() => Ok(()),
+            ConsistencyPolicy::StripeLog => {
+                self.drop_parity_log(&change).await?;
+                self.begin_stripe_log(&change).await
             }
         }
     }
@@ -98,6 +114,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             }
             ConsistencyPolicy::PartialParity if self.has_parity_log() => Ok(()),
             ConsistencyPolicy::PartialParity => self.plan_parity_log().map(drop),
+            ConsistencyPolicy::StripeLog => self.check_stripe_log(),
         }
     }
 
@@ -210,6 +227,48 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             device.end_parity_log();
         }
         self.set_parity_log(guard, None);
+    }
+}
+
+impl<M: Member, C: Clock> Metadata<M, C> {
+    /// Checks that each member has room for a stripe log.
+    fn check_stripe_log(&self) -> Result<(), Refusal> {
+        for device in self.core.devices() {
+            // A partial parity log goes before.
+            let superblock = Superblock { ppl: None, ..device.superblock.borrow().clone() };
+            let place = Place::of(&superblock).and_then(|place| {
+                let is_apart = device.checksums_layout().map_or(Ok(()), |checksums| place.check_apart(&checksums));
+                is_apart.map(|()| place)
+            });
+            place.map_err(|defect| Refusal::defect(&device.name, defect))?;
+        }
+        Ok(())
+    }
+
+    /// Turns the stripe log on. No write is under way.
+    async fn begin_stripe_log(&self, guard: &MetadataGuard<'_>) -> Result<(), Refusal> {
+        let context = &self.core.context;
+        let (before, is_built) = (context.log_epoch(), self.core.health.agreed.get());
+        context.keep_stripe_log(LogState::after(before, self.core.clock.wall(), is_built));
+        let published = self.publish(guard).await;
+        match published {
+            Ok(()) => self.set_stripe_log(guard, context.stripe_log().map(StripeLog::new)),
+            Err(_) => context.end_stripe_log(),
+        }
+        published.map_err(ArrayError::refusal)
+    }
+
+    /// Turns the stripe log off, if there is one. No write is under way, and all are on stable storage.
+    async fn drop_stripe_log(&self, guard: &MetadataGuard<'_>) -> Result<(), Refusal> {
+        if !self.has_stripe_log() {
+            return Ok(());
+        }
+        self.set_stripe_log(guard, None);
+        self.core.context.end_stripe_log();
+        let devices = self.core.devices();
+        let erasures = join_all(devices.iter().map(|device| device.erase_stripe_log(&self.core.pool))).await;
+        let failed = devices.into_iter().zip(erasures).filter_map(|(device, result)| Some((device, result.err()?)));
+        self.eject(guard, failed.collect()).await.map_err(ArrayError::refusal)
     }
 }
 

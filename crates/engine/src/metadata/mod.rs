@@ -7,7 +7,7 @@
 //!   leave.
 //! * [`authority`]: what the data path asks for. [`bitmap`]: the write-intent bitmap.
 //! * [`parity_log`], [`stripe_log`]: the logs of the running array, md's and ours. [`batches`]: what both share.
-//! * [`consistency`]: changes between bitmap, partial parity log and neither.
+//! * [`consistency`]: changes between bitmap, log and neither.
 //! * [`partial_parity`], [`journal`], `stripe_log/replay.rs`: replay logs, before the array runs.
 
 mod authority;

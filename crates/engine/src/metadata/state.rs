@@ -23,8 +23,7 @@ pub(crate) struct Metadata<M: Member, C: Clock> {
     intent: Guarded<Option<Rc<IntentBitmap<M>>>>,
     lock: MetadataLock,
     parity_log: Guarded<Option<Rc<ParityLog>>>,
-    /// The stripe log, when the array keeps one.
-    pub(super) stripe_log: Option<StripeLog>,
+    stripe_log: Guarded<Option<Rc<StripeLog>>>,
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
@@ -34,7 +33,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let devices = core.devices();
         let parity_log = devices.iter().filter_map(|device| device.parity_log_room()).min().map(ParityLog::new);
         let parity_log = Guarded::new(parity_log.map(Rc::new));
-        let stripe_log = core.context.stripe_log().map(StripeLog::new);
+        let stripe_log = Guarded::new(core.context.stripe_log().map(StripeLog::new).map(Rc::new));
         let (marked_dirty, lock) = (Signal::default(), MetadataLock::default());
         Self { core, record, marked_dirty, intent, lock, parity_log, stripe_log }
     }
@@ -77,7 +76,17 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Whether the array has a stripe log.
     pub(crate) fn has_stripe_log(&self) -> bool {
-        self.stripe_log.is_some()
+        self.stripe_log.borrow().is_some()
+    }
+
+    /// The stripe log, when the array has one.
+    pub(super) fn stripe_log(&self) -> Option<Rc<StripeLog>> {
+        self.stripe_log.borrow().clone()
+    }
+
+    /// From now on this is the array's stripe log, or it has none.
+    pub(super) fn set_stripe_log(&self, guard: &MetadataGuard<'_>, log: Option<StripeLog>) {
+        *self.stripe_log.borrow_mut(guard) = log.map(Rc::new);
     }
 
     /// From now on this is the array's bitmap, or it has none.

@@ -36,7 +36,6 @@ use format::superblock::Resync;
 use format::units::{Sectors, Slot};
 use std::ops::Range;
 use std::rc::Rc;
-use std::time::Duration;
 
 /// Why parity is doubted although the superblock calls the array clean.
 const UNBUILT: &str = "its lockless bitmap has parts that are not clean, where parity may not have been built yet";
@@ -180,7 +179,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         };
         if let Some(epoch) = stripe_log.epoch().filter(|_| !options.read_only) {
             let is_built = agreed || is_replayed;
-            assembled.context.keep_stripe_log(LogState::new(later_epoch(clock.wall(), epoch), is_built));
+            assembled.context.keep_stripe_log(LogState::after(epoch, clock.wall(), is_built));
         }
         let array = Self::start(assembled, &devices, &options, pool, clock);
         array.write_data_only(data_only).await?;
@@ -232,11 +231,6 @@ impl<M: Member, C: Clock> Control<M, C> {
         let data = Rc::new(DataPlane::new(core.clone(), metadata.clone(), &data_options));
         Self::new(core, metadata, data, options.verify, assembled.origin)
     }
-}
-
-/// A log's epoch, later than `before`.
-fn later_epoch(now: Duration, before: u64) -> u64 {
-    (now.as_micros() as u64).max(before + 1)
 }
 
 /// What assembly has decided.

@@ -101,6 +101,10 @@ impl Checksums {
         self.table.borrow().layout().headers_at()[1]
     }
 
+    pub(crate) fn layout(&self) -> Layout {
+        *self.table.borrow().layout()
+    }
+
     pub(crate) fn set_verify(&self, verify: Verify) {
         self.verify.set(verify);
     }

@@ -7,6 +7,7 @@ use crate::base::buffer::Pool;
 use crate::device::checksums::{Checksums, Verify};
 use crate::device::in_use::Device;
 use crate::seam::member::{Member, MemberError};
+use format::integrity::Layout;
 use format::superblock::PLACE_BYTES;
 use format::units::ComponentByte;
 use std::time::Duration;
@@ -36,6 +37,11 @@ impl<M: Member> Device<M> {
         let log = self.stripe_log_begins_at(&superblock);
         let first = checksums.into_iter().chain(log).map(|at| at.0).min()?;
         Some(first.saturating_sub(bitmap_at))
+    }
+
+    /// Where its checksums are, if it has any.
+    pub(crate) fn checksums_layout(&self) -> Option<Layout> {
+        self.checksums.get().map(Checksums::layout)
     }
 
     /// Fills in unknown checksums from blocks that were found consistent with the other members, and returns how many.

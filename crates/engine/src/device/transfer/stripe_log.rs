@@ -45,14 +45,31 @@ impl<M: Member> Device<M> {
     /// Writes a header that names both the superblock about to be written and the one that it replaces.
     pub(super) async fn announce_in_log(&self, next: &Superblock, pool: &Pool) -> Result<(), MemberError> {
         let Some(state) = self.context.stripe_log() else { return Ok(()) };
-        if self.stripe_log.get().is_none() {
-            let Ok(log) = DeviceLog::new(next, &state) else { return Ok(()) };
-            let _ = self.stripe_log.set(log);
-        }
-        let Some(log) = self.stripe_log.get() else { return Ok(()) };
+        let log = match self.stripe_log() {
+            Some(log) => log,
+            None => {
+                let Ok(log) = DeviceLog::new(next, &state) else { return Ok(()) };
+                self.stripe_log.borrow_mut().insert(Rc::new(log)).clone()
+            }
+        };
         let _lock = log.writing.exclusive(0..1).await;
         log.announce(Stamp::of(&self.superblock.borrow()), next);
-        self.put_log_header(log, &state, pool).await
+        self.put_log_header(&log, &state, pool).await
+    }
+
+    /// Its part of the stripe log, once that was begun.
+    pub(crate) fn stripe_log(&self) -> Option<Rc<DeviceLog>> {
+        self.stripe_log.borrow().clone()
+    }
+
+    /// Erases the header: the array keeps no log any more.
+    pub(crate) async fn erase_stripe_log(&self, pool: &Pool) -> Result<(), MemberError> {
+        let Some(log) = self.stripe_log.take() else { return Ok(()) };
+        let erase = async {
+            replace_bytes(&self.member, pool, log.place.at, &[0; PAGE_BYTES]).await?;
+            self.member.flush(Why::Superblock).await
+        };
+        self.with_timeout(Operation::Write, (log.place.at, PAGE_BYTES as u64), pin!(erase)).await.flatten()
     }
 
     /// The caller holds the header's lock.
@@ -63,7 +80,7 @@ impl<M: Member> Device<M> {
 
     /// Batches before this one must be on stable storage before a record of so many bytes can be written; 0 if none.
     pub(crate) fn log_room_needs(&self, bytes: u64) -> u64 {
-        let needs = |device: &Self| device.stripe_log.get().map_or(0, |log| log.spot(bytes).first);
+        let needs = |device: &Self| device.stripe_log().map_or(0, |log| log.spot(bytes).first);
         self.successor().map_or(0, |successor| needs(&successor)).max(needs(self))
     }
 
@@ -74,7 +91,7 @@ impl<M: Member> Device<M> {
     }
 
     async fn put_log_part(&self, part: &LogPart, pool: &Pool) -> Result<(), MemberError> {
-        let (Some(state), Some(log)) = (self.context.stripe_log(), self.stripe_log.get()) else {
+        let (Some(state), Some(log)) = (self.context.stripe_log(), self.stripe_log()) else {
             let (kind, operation, at) =
                 (MemberErrorKind::Unsupported, Operation::Write, self.absolute(ComponentByte(0)));
             return Err(MemberFault { kind, operation, at, bytes: 0, source: Rc::new(NoLog) }.into());
@@ -85,10 +102,10 @@ impl<M: Member> Device<M> {
             let spot = log.spot(bytes);
             if log.must_give_up(spot, bytes, &state) {
                 let _lock = log.writing.exclusive(0..1).await;
-                self.put_log_header(log, &state, pool).await?;
+                self.put_log_header(&log, &state, pool).await?;
             }
             log.put(spot, bytes, part.sequence);
-            let image = self.log_image(log, &state, part, spot.offset);
+            let image = self.log_image(&log, &state, part, spot.offset);
             replace_bytes(&self.member, pool, log.place.in_ring(spot.offset), &image).await?;
             mutant!("record-unflushed" => Ok(()), else self.member.flush(Why::Superblock).await)
         };

@@ -141,7 +141,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     fn least_ring_bytes(&self) -> u64 {
         let slots = self.core.roster.slots.borrow();
-        let logs = slots.iter().flatten().filter_map(|device| device.stripe_log.get());
+        let logs = slots.iter().flatten().filter_map(|device| device.stripe_log());
         logs.map(|log| log.ring_bytes()).min().unwrap_or(0)
     }
 
@@ -162,7 +162,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             self.make_room(log, device, part.bytes()).await?;
         }
         for (slot, device, part) in &parts {
-            let first = device.stripe_log.get().map_or(0, |log| log.first());
+            let first = device.stripe_log().map_or(0, |log| log.first());
             log.live.borrow_mut().add(*slot, first, sequence, part.entries.iter().map(|(entry, _)| entry));
         }
         let writes = parts.iter().map(async |(_, device, part)| {

@@ -46,7 +46,7 @@ pub(crate) struct BenchArguments {
     #[arg(long)]
     pub(crate) integrity: bool,
 
-    /// `ppl`: keep a partial parity log, at level 5
+    /// Keep a log: `ppl` at level 5, `log` at levels 4, 5 and 6
     #[arg(long, value_enum, value_name = "POLICY", default_value = "resync")]
     pub(crate) consistency_policy: BenchPolicy,
 
@@ -78,6 +78,8 @@ pub(crate) enum BenchPolicy {
     Resync,
     /// A partial parity log on every member
     Ppl,
+    /// A stripe log on every member
+    Log,
 }
 
 /// `lab`

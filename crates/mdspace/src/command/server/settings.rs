@@ -54,7 +54,7 @@ pub(crate) const SETTINGS: [Setting; 12] = [
     },
     Setting {
         key: "consistency-policy",
-        values: "resync, bitmap, or ppl",
+        values: "resync, bitmap, ppl, or log",
         is_slow: true,
         prepare: |_, array, value| {
             let policy = ConsistencyPolicy::from_name(value)

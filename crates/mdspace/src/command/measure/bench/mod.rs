@@ -150,6 +150,7 @@ async fn bench_level(
     let kept = Kept {
         integrity: arguments.integrity && level.is_redundant(),
         parity_log: arguments.consistency_policy == BenchPolicy::Ppl,
+        stripe_log: arguments.consistency_policy == BenchPolicy::Log && level.has_parity(),
     };
     // The whole array is written before the first measurement.
     make_array(machine, members, level, chunk_bytes, kept, overwrite, Contents::Consistent).await?;
@@ -240,6 +241,7 @@ fn candidates(members: &[AnyMember]) -> Vec<Candidate<AnyMember>> {
 struct Kept {
     integrity: bool,
     parity_log: bool,
+    stripe_log: bool,
 }
 
 async fn make_array(
@@ -257,6 +259,7 @@ async fn make_array(
         contents,
         integrity: kept.integrity,
         parity_log: kept.parity_log,
+        stripe_log: kept.stripe_log,
         overwrite,
         ..Recipe::new(level, *b"mdspace's bench.")
     };
