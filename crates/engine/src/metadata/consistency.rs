@@ -235,7 +235,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     fn check_stripe_log(&self) -> Result<(), Refusal> {
         for device in self.core.devices() {
             // A partial parity log goes before.
-            let superblock = Superblock { ppl: None, ..device.superblock.borrow().clone() };
+            let superblock = device.superblock.borrow().without_parity_log();
             let place = Place::of(&superblock).and_then(|place| {
                 let is_apart = device.checksums_layout().map_or(Ok(()), |checksums| place.check_apart(&checksums));
                 is_apart.map(|()| place)
