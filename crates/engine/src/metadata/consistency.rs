@@ -101,9 +101,6 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Checks that the array can have this policy, beside what stands in the way of every change.
     pub(crate) fn check_consistency(&self, policy: ConsistencyPolicy) -> Result<(), Refusal> {
-        if self.has_stripe_log() {
-            return Err(Refusal::new("the array has a stripe log, which is made by `create` and kept"));
-        }
         match policy {
             ConsistencyPolicy::Resync => Ok(()),
             ConsistencyPolicy::Bitmap if self.intent().is_some() => Ok(()),
