@@ -101,9 +101,6 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Checks that the array can have this policy, beside what stands in the way of every change.
     pub(crate) fn check_consistency(&self, policy: ConsistencyPolicy) -> Result<(), Refusal> {
-        if self.has_stripe_log() {
-            return Err(Refusal::new("the array has a stripe log, which is made by `create` and kept"));
-        }
         match policy {
             ConsistencyPolicy::Resync => Ok(()),
             ConsistencyPolicy::Bitmap if self.intent().is_some() => Ok(()),
@@ -235,8 +232,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     fn check_stripe_log(&self) -> Result<(), Refusal> {
         for device in self.core.devices() {
             // A partial parity log goes before.
-            let mut superblock = device.superblock.borrow().clone();
-            superblock.ppl = None;
+            let superblock = device.superblock.borrow().without_parity_log();
             let place = Place::of(&superblock).and_then(|place| {
                 let is_apart = device.checksums_layout().map_or(Ok(()), |checksums| place.check_apart(&checksums));
                 is_apart.map(|()| place)
