@@ -139,11 +139,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("stripe_log::a_loss_of_power_and_of_members_costs_nothing_but_what_was_being_written"),
     },
     Mutant {
-        name: "given-up-record-replayed",
-        broken: "a record of the stripe log is replayed that was given up for a new one",
-        by: Test("stripe_log::a_loss_of_power_and_of_members_costs_nothing_but_what_was_being_written"),
-    },
-    Mutant {
         name: "oldest-entry-replayed",
         broken: "of several entries for a row the oldest is replayed",
         by: Test("stripe_log::a_loss_of_power_and_of_members_costs_nothing_but_what_was_being_written"),
