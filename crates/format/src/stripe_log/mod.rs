@@ -24,6 +24,7 @@ mod header;
 mod record;
 
 pub use header::Header;
+use record::DATA_CHUNKS_MAX;
 pub use record::{Chunks, ENTRIES_MAX, Entry, Record};
 
 use crate::Defect;
@@ -94,7 +95,8 @@ impl Place {
     pub fn found(superblock: &Superblock, header: &Header) -> Result<Self, Defect> {
         let (page, at) = (PAGE_BYTES as u64, Self::start(superblock)?);
         let room = superblock.data_at().0.saturating_sub(at.0);
-        let is_right = header.bytes.is_multiple_of(page) && (2 * page..=room.min(LOG_BYTES_MAX)).contains(&header.bytes);
+        let is_right =
+            header.bytes.is_multiple_of(page) && (2 * page..=room.min(LOG_BYTES_MAX)).contains(&header.bytes);
         match is_right {
             true => Ok(Self { at, bytes: header.bytes }),
             false => defect("stripe_log.bytes", format!("{}, and there is room for {room}", header.bytes)),
@@ -104,7 +106,7 @@ impl Place {
     /// Where the header of a log is or would be: behind md's own areas, and the space that mdadm keeps for a bitmap.
     ///
     /// # Errors
-    /// When the level or the format does not allow a log.
+    /// When the level, the format or the number of members does not allow a log.
     pub fn start(superblock: &Superblock) -> Result<MemberByte, Defect> {
         if !superblock.level.has_parity() {
             return defect("superblock.level", "a level without parity has no stripe log");
@@ -112,6 +114,11 @@ impl Place {
         if !matches!(superblock.version, Version::V1_1 | Version::V1_2) {
             let reason = format!("with metadata {} there is no room before the data", superblock.version);
             return defect("superblock.super_offset", reason);
+        }
+        if superblock.raid_disks > DATA_CHUNKS_MAX + 1 {
+            let reason =
+                format!("{}, and a stripe log names at most {DATA_CHUNKS_MAX} data chunks", superblock.raid_disks);
+            return defect("superblock.raid_disks", reason);
         }
         let used = superblock.room_before_data();
         let kept = match superblock.data_offset.0 >= AMPLE_SECTORS {
