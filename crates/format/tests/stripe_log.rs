@@ -257,6 +257,12 @@ fn check_place(what: &str, superblock: &Superblock, placement: &Placement) -> bo
         let fits_both = room >= least + bytes_for(superblock.data_bytes());
         assert!(apart || !fits_both, "{what}: {place:?} over the checksums' room, without need");
     }
+    if let Some(bitmap) = placement.bitmap {
+        assert_eq!(place.check_apart_from_bitmap(superblock, bitmap.bytes), Ok(()), "{what}");
+        let too_long = place.at.0 - superblock.super_at().0;
+        let refused = place.check_apart_from_bitmap(superblock, too_long).expect_err(what);
+        assert_eq!(refused.field, "superblock.bitmap_offset", "{what}");
+    }
     let header = Header::new(superblock, &place, 1);
     assert_eq!(Place::found(superblock, &header).as_ref(), Ok(&place), "{what}");
     assert_eq!(header.check(superblock, &place), Ok(()), "{what}");

@@ -140,6 +140,23 @@ impl Place {
         }
     }
 
+    /// Checks that the bitmap of `superblock`, so many bytes long, ends before the log.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn check_apart_from_bitmap(&self, superblock: &Superblock, bytes: u64) -> Result<(), Defect> {
+        let Some(at) = superblock.bitmap_at() else { return Ok(()) };
+        let end = at.0.saturating_add(bytes);
+        match end <= self.at.0 || at.0 >= self.end().0 {
+            true => Ok(()),
+            false => {
+                let reason =
+                    format!("the bitmap ends at byte {end}, and a stripe log would begin at byte {}", self.at.0);
+                defect("superblock.bitmap_offset", reason)
+            }
+        }
+    }
+
     /// Bytes of the ring.
     pub const fn ring_bytes(&self) -> u64 {
         self.bytes - PAGE_BYTES as u64
