@@ -308,11 +308,12 @@ def held(browser):
 
 
 def metrics(url):
-    answer = subprocess.run(["curl", "--silent", "--fail", url + "metrics"], check=True, capture_output=True, text=True)
+    words = ["curl", "--silent", "--fail", "-H", "Accept: application/openmetrics-text", url + "metrics"]
+    answer = subprocess.run(words, check=True, capture_output=True, text=True)
     families = {family.name: family for family in text_string_to_metric_families(answer.stdout)}
     slots = families["mdspace_array_in_sync"].samples[0]
     check((slots.value, slots.labels["array"]) == (3, "shown"), f"{slots}")
-    members = {sample.labels["member"] for sample in families["mdspace_member_duration_seconds"].samples}
+    members = {sample.labels["member"] for sample in families["mdspace_member_bytes"].samples}
     check(members == set(MEMBERS), f"{members}")
     written = sum(sample.value for sample in families["mdspace_request_bytes"].samples
                   if sample.labels["operation"] == "write")

@@ -4,7 +4,7 @@
 //! right before a second try, since otherwise almost nothing would get past it.
 #![no_main]
 
-use format::superblock::{self, PLACE_BYTES, Version};
+use format::superblock::{self, Counts, PLACE_BYTES, Version};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -17,6 +17,7 @@ fuzz_target!(|input: &[u8]| {
     fix_checksum(&mut bytes);
     for found in [untouched, superblock::decode(Version::V0_90, at, &bytes, member_bytes)] {
         let Ok(Some(superblock)) = found else { continue };
+        assert!(Counts::of(&bytes).is_some_and(|counts| counts.devices.len() == 27));
         let written = superblock.encode();
         let again = superblock::decode(Version::V0_90, at, &written, member_bytes);
         assert_eq!(again.expect("what encode writes can be read").expect("it has the magic").encode(), written);

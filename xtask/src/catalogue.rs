@@ -19,7 +19,8 @@ use crate::guest::{Guest, Outcome};
 use crate::kernels::Kernel;
 use crate::steps::{Log, Stage, Step, Verdict};
 use crate::{
-    cases, cross, dist, figures, fuzz, lab, matrix, mutants, package, release, root, rot, setup, sim, systems, tidy,
+    cases, cross, dist, figures, fuzz, lab, matrix, mutants, package, promtool, release, root, rot, setup, sim,
+    systems, tidy,
 };
 
 pub(crate) const fn step(
@@ -122,6 +123,12 @@ pub(crate) const STEPS: &[Step] = &[
         unprivileged,
     )),
     beside(step("page", "the page in a browser, and its metrics by a strict parser", BROWSER, page)),
+    beside(step(
+        "monitoring",
+        "promtool takes the metrics and lets each alert fire; systemd takes the units",
+        MONITORING,
+        monitoring,
+    )),
     beside(step("machine", "a virtual machine's disk by vhost-user, its server killed meanwhile", MACHINE, machine)),
     beside(step(
         "ublk",
@@ -134,6 +141,12 @@ pub(crate) const STEPS: &[Step] = &[
         "file systems on /dev/nbd0 of a real kernel, then taken over by its md",
         GUEST,
         filesystem,
+    )),
+    beside(step(
+        "mdadm",
+        "mdadm's words show a running array in the lines of mdadm and of the real driver",
+        GUEST,
+        mdadm_words,
     )),
     beside(step(
         "recovery",
@@ -242,6 +255,9 @@ const FUSE: &[&str] =
 /// The clients of an unprivileged user, and the program that gives up root's rights.
 const UNPRIVILEGED: &[&str] =
     &["setpriv", "fusermount3", "nbdcopy", "nbdinfo", "qemu-io", "fio", "curl", "openssl", "/usr/bin/python3"];
+
+/// Programs that watch arrays; promtool is fetched.
+const MONITORING: &[&str] = &["nbdcopy", "curl", "systemd-analyze"];
 
 /// Programs that test the web page of an array.
 const BROWSER: &[&str] = &["chromium", setup::OPENMETRICS_PARSER, "curl", "nbdcopy"];
@@ -531,6 +547,16 @@ fn page(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(log.last_line()?))
 }
 
+fn monitoring(log: &mut Log) -> Result<Verdict> {
+    let Some(promtool) = promtool::find() else {
+        return Ok(Verdict::Skipped("promtool is not there; see the step setup".into()));
+    };
+    build(log)?;
+    let place = Scratch::create("monitoring")?;
+    log.run(Command::new("tests/monitoring.sh").arg(root().join(MDSPACE)).arg(promtool).arg(&place.path))?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
 fn machine(log: &mut Log) -> Result<Verdict> {
     build(log)?;
     let place = Scratch::create("machine")?;
@@ -642,6 +668,17 @@ fn checksums(log: &mut Log) -> Result<Verdict> {
 fn grow(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
     run_guest(log, &newer_guest(), "grow.sh", &[root().join(RELEASED).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+/// Scenes of detail.sh that differ most: metadata 0.90; a spare; a bitmap, and a member missing.
+const DETAILS: [&str; 3] = ["4", "7", "12"];
+
+fn mdadm_words(log: &mut Log) -> Result<Verdict> {
+    build_released(log)?;
+    let mdspace = root().join(RELEASED);
+    let words: Vec<&OsStr> = std::iter::once(mdspace.as_os_str()).chain(DETAILS.iter().map(OsStr::new)).collect();
+    run_guest(log, &Guest::default(), "detail.sh", &words)?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 

@@ -21,6 +21,7 @@ mod mutants;
 mod package;
 #[cfg(test)]
 mod pages;
+mod promtool;
 mod release;
 mod rot;
 mod setup;

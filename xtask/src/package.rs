@@ -23,6 +23,11 @@ pub(crate) const NEEDS: &[&str] = &["dpkg-deb", "dpkg-shlibdeps", "strip", "gzip
 const FILES: &[(&str, &str)] = &[
     ("dist/mdspace@.service", "usr/lib/systemd/system"),
     ("dist/mdspace@.socket", "usr/lib/systemd/system"),
+    ("dist/mdspace-scrub@.service", "usr/lib/systemd/system"),
+    ("dist/mdspace-scrub@.timer", "usr/lib/systemd/system"),
+    ("dist/mdspace-monitor@.service", "usr/lib/systemd/system"),
+    ("dist/prometheus-rules.yml", "usr/share/doc/mdspace"),
+    ("dist/grafana-dashboard.json", "usr/share/doc/mdspace"),
     ("README.md", "usr/share/doc/mdspace"),
     ("ARCHITECTURE.md", "usr/share/doc/mdspace"),
     ("CHANGELOG.md", "usr/share/doc/mdspace"),

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail};
 
 use crate::steps::{Log, Verdict};
-use crate::{cross, kernels};
+use crate::{cross, kernels, promtool};
 
 /// A Debian package, and a program (or the path of a file) that shows that it is installed.
 const PACKAGES: &[(&str, &str)] = &[
@@ -53,6 +53,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("libc6-dev-ppc64el-cross", "/usr/powerpc64le-linux-gnu/lib/libc.so.6"),
     ("qemu-system-ppc", "qemu-system-ppc64"),
     ("xz-utils", "xz"),
+    ("systemd", "systemd-analyze"),
 ];
 
 /// Packages without a program, each with the path of a file.
@@ -89,7 +90,8 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
         done.extend(packages);
     }
     let found = if done.is_empty() { "all there".into() } else { format!("installed {}", done.join(" ")) };
-    Ok(Verdict::Passed(format!("{found}; {}; {}", kernels::fetch(log)?, cross::fetch(log)?)))
+    let fetched = [kernels::fetch(log)?, cross::fetch(log)?, promtool::fetch(log)?];
+    Ok(Verdict::Passed(format!("{found}; {}", fetched.join("; "))))
 }
 
 /// Whether `program` is in a directory of programs.

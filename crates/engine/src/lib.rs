@@ -47,8 +47,8 @@ pub use control::sweep::{
 };
 pub use data::stripe_size::{STRIPE_SIZE_MIN, StripeSize};
 pub use device::checksums::{ChecksumMemory, Verify};
-pub use metadata::consistency::ConsistencyPolicy;
 pub use metadata::bitmap::{BitmapClearing, BitmapPolicy, BitmapWrites};
+pub use metadata::consistency::ConsistencyPolicy;
 pub use seam::clock::{Clock, Moment};
 pub use seam::durability::Durability;
 pub use seam::error::{ArrayError, ArrayErrorKind, Refusal};

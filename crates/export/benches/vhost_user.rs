@@ -89,7 +89,8 @@ fn serve(vhost: &Path, nbd: &Path) {
         let executor = Executor::new(&Options::new(pool.clone())).expect("an executor");
         let volume = MemoryVolume::new(VOLUME_BYTES, pool);
         executor.block_on(async {
-            let _vhost = mdspace_export::vhost_user::Server::start(&vhost, volume.clone(), "memory").expect("a server");
+            let _vhost = mdspace_export::vhost_user::Server::start(&vhost, 0o600.into(), volume.clone(), "memory")
+                .expect("a server");
             let export = Export { name: "memory".into(), volume };
             let listener = Listener::unix(&nbd, 0o600).expect("a socket");
             sender.send(()).expect("the bench waits");

@@ -113,8 +113,8 @@ fn memory_that_changes_while_it_is_written_leaves_copies_equal_and_parity_right(
             let pool = volume.pool().clone();
             let members: Vec<_> = (0..MEMBERS).map(|_| Rc::new(MemoryMember::new(4 << 20).expect("memory"))).collect();
             let array = made(level, &members, &pool).await;
-            let server =
-                Server::start(&directory.join("vhost"), Exported(array.clone()), "an array").expect("a server");
+            let server = Server::start(&directory.join("vhost"), 0o600.into(), Exported(array.clone()), "an array")
+                .expect("a server");
             stopped.await;
             server.stop().await;
             array.stop().await.expect("it stops clean");

@@ -224,7 +224,8 @@ fn serve_on_tcp(token: Option<&str>) -> OnTcp {
     let token = token.map(|text| Token::new(text).expect("it is long enough"));
     let socket = Socket::Tcp(listener, token);
     let path = directory.path().join("control");
-    let server = ControlServer::start_with(&path, vec![socket], backend.clone()).expect("both are served");
+    let server =
+        ControlServer::start_with(&path, 0o600.into(), vec![socket], backend.clone()).expect("both are served");
     OnTcp { _directory: directory, address, backend, _server: server }
 }
 
@@ -243,9 +244,16 @@ fn post_with(route: &str, body: &str, headers: &str) -> Vec<u8> {
 #[test]
 fn over_tcp_local_clients_may_read_and_only_the_token_allows_changes() {
     let served = serve_on_tcp(Some(SECRET));
-    let (status, head, body) = served.ask(&get("/metrics", "localhost"));
-    assert_eq!((status, &*body), (200, "# EOF\n"));
-    assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+    let accepting =
+        |accepted| format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{accepted}\r\n");
+    for (accepted, expected, media_type) in [
+        ("Accept: application/openmetrics-text\r\n", "# EOF\n", "application/openmetrics-text; version=1.0.0"),
+        ("", "", "text/plain; version=0.0.4"),
+    ] {
+        let (status, head, body) = served.ask(accepting(accepted).as_bytes());
+        assert_eq!((status, &*body), (200, expected));
+        assert!(head.contains(&format!("content-type: {media_type}")), "{head}");
+    }
     let (status, head, _) = served.ask(&get("/v1/status", "127.0.0.1"));
     assert_eq!(status, 200);
     for header in ["content-type: application/json", "cache-control: no-store", "x-content-type-options: nosniff"] {
@@ -257,7 +265,11 @@ fn over_tcp_local_clients_may_read_and_only_the_token_allows_changes() {
     assert_eq!(served.ask(&post_with("/v1/stop", "", wrong)).0, 401);
     assert_eq!(served.ask(&get("/v1/status", "rebound.example")).0, 403);
     let asked = |backend: &Backend| std::mem::take(&mut *backend.asked.lock().expect("no thread panicked"));
-    assert_eq!(asked(&served.backend), [Command::Metrics, Command::Status], "refused requests reach no backend");
+    assert_eq!(
+        asked(&served.backend),
+        [Command::Metrics, Command::Metrics, Command::Status],
+        "refused requests reach no backend"
+    );
     assert_eq!(served.ask(&post_with("/v1/stop", "", &right)).0, 200);
     assert_eq!(asked(&served.backend), [Command::Stop]);
     let closed = serve_on_tcp(None);

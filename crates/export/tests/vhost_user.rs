@@ -28,7 +28,7 @@ const BYTES: usize = 16 << 20;
 impl Served {
     fn new(read_only: bool) -> Self {
         Self::by(BYTES, read_only, async |directory, volume, stopped| {
-            let server = Server::start(&directory.join("vhost"), volume, "an array").expect("a server");
+            let server = Server::start(&directory.join("vhost"), 0o600.into(), volume, "an array").expect("a server");
             stopped.await;
             server.stop().await;
         })

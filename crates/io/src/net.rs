@@ -7,12 +7,12 @@
 use crate::descriptor::Descriptor;
 use crate::transfer;
 use engine::{Block, Buffer};
-use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -37,8 +37,8 @@ impl Listener {
     ///
     /// # Panics
     /// When the thread has no executor.
-    pub fn unix(path: &Path, mode: u32) -> io::Result<Self> {
-        let (fd, node) = listen_unix(path, mode)?;
+    pub fn unix(path: &Path, access: impl Into<SocketAccess>) -> io::Result<Self> {
+        let (fd, node) = listen_unix(path, access)?;
         Ok(Self { descriptor: Descriptor::new(fd), _node: Some(node), is_tcp: false })
     }
 
@@ -232,6 +232,50 @@ fn unix_socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
 }
 
+/// Which users may connect to a unix socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// The mode of its file.
+    pub mode: u32,
+    /// The group of its file; `None`: that of the process.
+    pub group: Option<u32>,
+}
+
+impl Default for SocketAccess {
+    /// Its owner alone.
+    fn default() -> Self {
+        Self::from(0o600)
+    }
+}
+
+impl From<u32> for SocketAccess {
+    fn from(mode: u32) -> Self {
+        Self { mode, group: None }
+    }
+}
+
+impl SocketAccess {
+    /// Gives the file its group, and what the umask took from its mode.
+    fn apply(self, node: &SocketNode) -> io::Result<()> {
+        let file =
+            rustix::fs::openat(CWD, &node.path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let status = rustix::fs::fstat(&file)?;
+        if (status.st_dev, status.st_ino) != node.identity {
+            return Err(io::Error::other("was replaced meanwhile"));
+        }
+        if let Some(group) = self.group {
+            let group = Some(rustix::fs::Gid::from_raw(group));
+            rustix::fs::chownat(&file, "", None, group, AtFlags::EMPTY_PATH)
+                .map_err(|error| io::Error::new(io::Error::from(error).kind(), format!("its group: {error}")))?;
+        }
+        if status.st_mode & 0o777 != self.mode {
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd()); // a descriptor of a path takes no fchmod
+            rustix::fs::chmod(path, Mode::from_raw_mode(self.mode))?;
+        }
+        Ok(())
+    }
+}
+
 /// A socket's file, removed when dropped unless it was replaced by another.
 #[derive(Debug)]
 pub struct SocketNode {
@@ -263,11 +307,11 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 ///
 /// # Errors
 /// The same as of [`Listener::unix`].
-pub fn listen_unix(path: &Path, mode: u32) -> io::Result<(OwnedFd, SocketNode)> {
-    bind_unix(path, mode).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+pub fn listen_unix(path: &Path, access: impl Into<SocketAccess>) -> io::Result<(OwnedFd, SocketNode)> {
+    bind_unix(path, access.into()).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
-fn bind_unix(path: &Path, mode: u32) -> io::Result<(OwnedFd, SocketNode)> {
+fn bind_unix(path: &Path, access: SocketAccess) -> io::Result<(OwnedFd, SocketNode)> {
     let address = SocketAddrUnix::new(path)?;
     // Two servers that start at once must not both find the old socket stale: one would remove the other's new socket.
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -275,10 +319,11 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<(OwnedFd, SocketNode)> {
     rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
     remove_stale(path, &address)?;
     let fd = unix_socket()?;
-    // On Linux the file of the socket gets the socket's own mode.
-    rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
+    // On Linux the file of the socket gets the socket's own mode, without the bits of the umask.
+    rustix::fs::fchmod(&fd, Mode::from_raw_mode(access.mode))?;
     rustix::net::bind(&fd, &address)?;
     let node = SocketNode::of(path)?;
+    access.apply(&node)?; // nothing listens yet
     rustix::net::listen(&fd, BACKLOG)?;
     Ok((fd, node))
 }

@@ -10,6 +10,7 @@
 mod contents;
 pub mod drive;
 mod experiments;
+mod host;
 mod member;
 mod report;
 mod rig;
@@ -20,7 +21,7 @@ pub use experiments::rot::measure as measure_rot;
 pub use member::{LabMember, Traced};
 pub use report::{Figure, Report, Rows, Table, Trace, number};
 
-use experiments::{checksums, e1, e2, e3, e4, e5, sweep};
+use experiments::{checksums, e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, sweep};
 
 /// An experiment that `mdspace lab` offers.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +39,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "e3", run: e3::run },
     Experiment { name: "e4", run: e4::run },
     Experiment { name: "e5", run: e5::run },
+    Experiment { name: "e6", run: e6::run },
+    Experiment { name: "e7", run: e7::run },
+    Experiment { name: "e8", run: e8::run },
+    Experiment { name: "e9", run: e9::run },
+    Experiment { name: "e10", run: e10::run },
     Experiment { name: "checksums", run: checksums::run },
     Experiment { name: "rot", run: experiments::rot::run },
     Experiment { name: "sweep", run: sweep::run },

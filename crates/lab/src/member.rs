@@ -1,13 +1,13 @@
 //! A member on a modelled drive, on a part of one, or on no drive and then without delay.
 //!
-//! A transfer takes the drive's time. Where the host is modelled with one thread through which all transfers pass, it
-//! takes that thread's time first. Nothing fails here: members with faults belong to the simulator.
+//! A transfer takes the host's time and then the drive's. Nothing fails here: members with faults belong to the simulator.
 
 use crate::contents::Contents;
 use crate::drive::{Request, Station};
-use engine::{Block, Buffer, Clock, Limits, Member, MemberError, MemberFault, Moment, Operation};
+use crate::host::{Host, HostTime};
+use engine::{Block, Buffer, Clock, Limits, Member, MemberError, MemberFault, Operation};
 use format::units::MemberByte;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use world::World;
 use world::member_limits;
@@ -31,44 +31,6 @@ pub struct Traced {
     pub latency_ms: f64,
 }
 
-/// A thread of the host that transfers pass through one at a time.
-pub(crate) struct Thread {
-    world: World,
-    time: ThreadTime,
-    free_at: Cell<u64>,
-}
-
-/// How long a transfer occupies a thread.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ThreadTime {
-    /// Per transfer.
-    pub(crate) nanos: u64,
-    /// A longer transfer counts as several transfers of this size.
-    pub(crate) bytes_max: u64,
-}
-
-impl ThreadTime {
-    /// A thread that takes no time.
-    pub(crate) const NONE: Self = Self { nanos: 0, bytes_max: u64::MAX };
-}
-
-impl Thread {
-    pub(crate) fn new(world: &World, time: ThreadTime) -> Self {
-        Self { world: world.clone(), time, free_at: Cell::new(0) }
-    }
-
-    pub(crate) async fn pass(&self, bytes: u64) {
-        let nanos = self.time.nanos * bytes.div_ceil(self.time.bytes_max).max(1);
-        if nanos == 0 {
-            return;
-        }
-        let clock = self.world.clock();
-        let done_at = self.free_at.get().max(clock.now().nanos) + nanos;
-        self.free_at.set(done_at);
-        clock.sleep_until(Moment { nanos: done_at }).await;
-    }
-}
-
 /// Transfers of all members since the start of the trace; `None` while no trace is recorded.
 pub(crate) type Trace = Rc<RefCell<Option<(u64, Vec<Traced>)>>>;
 
@@ -78,7 +40,7 @@ struct State {
     limits: Limits,
     /// The drive, and the member's first byte on it.
     place: Option<(Rc<Station>, u64)>,
-    thread: Rc<Thread>,
+    host: Rc<Host>,
     contents: RefCell<Contents>,
     trace: Trace,
 }
@@ -95,7 +57,7 @@ impl LabMember {
         station: Rc<Station>,
         start: u64,
         bytes: u64,
-        thread: Rc<Thread>,
+        host: Rc<Host>,
         trace: Trace,
     ) -> Self {
         let interface = station.interface();
@@ -106,13 +68,13 @@ impl LabMember {
             volatile_cache: interface.volatile_cache,
             ..member_limits(bytes)
         };
-        Self::with(name, world, limits, Some((station, start)), thread, trace)
+        Self::with(name, world, limits, Some((station, start)), host, trace)
     }
 
     /// A member of `bytes` zeros on no drive; it completes every transfer at once.
     pub(crate) fn instant(name: String, world: &World, bytes: u64) -> Self {
-        let thread = Rc::new(Thread::new(world, ThreadTime::NONE));
-        Self::with(name, world, member_limits(bytes), None, thread, Trace::default())
+        let host = Rc::new(Host::new(world, HostTime::NONE));
+        Self::with(name, world, member_limits(bytes), None, host, Trace::default())
     }
 
     fn with(
@@ -120,11 +82,11 @@ impl LabMember {
         world: &World,
         limits: Limits,
         place: Option<(Rc<Station>, u64)>,
-        thread: Rc<Thread>,
+        host: Rc<Host>,
         trace: Trace,
     ) -> Self {
         let world = world.clone();
-        Self(Rc::new(State { name, world, limits, place, thread, contents: RefCell::default(), trace }))
+        Self(Rc::new(State { name, world, limits, place, host, contents: RefCell::default(), trace }))
     }
 
     /// The member's name.
@@ -146,7 +108,7 @@ impl LabMember {
 
     async fn serve(&self, operation: Operation, at: u64, bytes: u64) {
         let state = &self.0;
-        state.thread.pass(bytes).await;
+        state.host.transfer(operation, bytes).await;
         let begun = state.world.clock().now().nanos;
         if let Some((station, start)) = &state.place {
             station.serve(Request { operation, at: start + at, bytes }).await;

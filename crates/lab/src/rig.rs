@@ -1,7 +1,8 @@
 //! An array on modelled drives, in a world of its own.
 
 use crate::drive::{Diskstats, Model, Station, Tally};
-use crate::member::{LabMember, Thread, ThreadTime, Trace, Traced};
+use crate::host::{Host, HostTime};
+use crate::member::{LabMember, Trace, Traced};
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Clock, Pool};
 use format::geometry::Level;
@@ -27,8 +28,8 @@ pub(crate) struct Setup {
     /// Bytes used of each member.
     pub(crate) component_bytes: u64,
     pub(crate) bitmap: BitmapChoice,
-    /// The thread of the host that all member transfers pass through.
-    pub(crate) thread: ThreadTime,
+    /// The thread of the host that all requests and member transfers pass through.
+    pub(crate) host: HostTime,
     /// Whether the members hold checksums, of all blocks from the start.
     pub(crate) integrity: bool,
     pub(crate) options: AssembleOptions,
@@ -38,6 +39,8 @@ pub(crate) struct Setup {
 pub(crate) struct Rig {
     pub(crate) world: World,
     pub(crate) array: LabArray,
+    /// The host's thread; a load passes through it with each request.
+    pub(crate) host: Rc<Host>,
     members: Vec<LabMember>,
     options: AssembleOptions,
     pool: Pool,
@@ -62,14 +65,14 @@ impl Rig {
         let member_bytes = setup.component_bytes + checksums_bytes + METADATA_BYTES;
         let station = |drive: u16| Rc::new(Station::new(&world, &setup.model, SEED + u64::from(drive)));
         let stations: Vec<_> = (0..setup.drives).map(station).collect();
-        let (thread, trace) = (Rc::new(Thread::new(&world, setup.thread)), Trace::default());
+        let (host, trace) = (Rc::new(Host::new(&world, setup.host)), Trace::default());
         let member = |index: u16| {
             // Members in neighbouring slots are on different drives.
             let (drive, part) = (index % setup.drives, index / setup.drives);
             let name = if setup.partitions == 1 { format!("drive{drive}") } else { format!("drive{drive}p{part}") };
             let start = u64::from(part) * member_bytes;
             let station = stations[usize::from(drive)].clone();
-            LabMember::new(name, &world, station, start, member_bytes, thread.clone(), trace.clone())
+            LabMember::new(name, &world, station, start, member_bytes, host.clone(), trace.clone())
         };
         let members: Vec<_> = (0..setup.drives * setup.partitions).map(member).collect();
         let pool = Pool::new(POOL_BYTES);
@@ -78,7 +81,7 @@ impl Rig {
             assemble(&members, &setup.options, &pool, &world.clock()).await
         };
         let array = world.run(made, || false).expect("the run is not stopped");
-        Self { world, array, members, options: setup.options, pool, stations, trace }
+        Self { world, array, host, members, options: setup.options, pool, stations, trace }
     }
 
     /// Assembles the array again without having stopped it.

@@ -111,6 +111,7 @@ pub(crate) fn run(rig: &Rig, workload: &Workload) -> Measured {
             while allowed.get() > 0 {
                 allowed.set(allowed.get() - 1);
                 let at = places.next(workload);
+                rig.host.request().await;
                 array.write(at, zeros.clone(), Durability::Ordinary).await.expect("no member fails here");
                 done.set(done.get() + 1);
                 clock.sleep_until(clock.now() + workload.think).await;

@@ -98,7 +98,7 @@ fn curl_is_a_client_as_the_page_says() {
 
 #[test]
 fn mdadms_configuration_is_understood_as_the_page_says() {
-    assert_eq!(run_page("docs/from-mdadm.md"), 8);
+    assert_eq!(run_page("docs/from-mdadm.md"), 9);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn rot_is_found_named_and_healed_as_the_page_says() {
 
 #[test]
 fn what_can_be_tuned_can_be_set() {
-    assert_eq!(run_page("docs/tuning.md"), 6);
+    assert_eq!(run_page("docs/tuning.md"), 7);
 }
 
 #[test]
@@ -155,8 +155,8 @@ fn two_commands_lead_from_whole_disks_to_files() {
 /// Pages with blocks marked `console`, their number, and the step of `cargo xtask test` that checks them.
 const CONSOLE: &[(&str, usize, &str)] = &[
     ("docs/fuse.md", 1, "fuse"),
-    ("docs/lab.md", 8, "lab"),
-    ("docs/testing.md", 17, "tests"),
+    ("docs/lab.md", 13, "lab"),
+    ("docs/testing.md", 18, "tests"),
     ("docs/ublk.md", 1, "ublk"),
     ("docs/vhost-user.md", 1, "machine"),
     ("README.md", 1, "readme"),

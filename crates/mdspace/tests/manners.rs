@@ -272,7 +272,7 @@ fn mdadms_options_get_the_line_to_type_and_nothing_that_only_looked_is_told_to_c
         ("--stop /dev/md0", "next: mdspace stop"),
         ("--zero-superblock a", "next: mdspace wipe --dry-run a"),
         ("create -l5 -n3 -c 64 a b c", "next: mdspace create --level 5 --chunk 64K a b c"),
-        ("create --level 5 --chunk 64 --size 8M a b c", "next: mdadm counts in KiB: here that is --chunk 64K"),
+        ("create --level 5 --chunk 64 --size 8M a b c", "64K was probably meant (mdadm counts in KiB)"),
     ] {
         here.run(line).expect(2, &[words]);
     }

@@ -55,6 +55,24 @@ fn a_list_has_every_served_array_and_none_is_no_failure() {
     drop(here);
 
     let two = Two::new();
+    // Arrays that are on disks and not served, beside the served ones.
+    let text = two.here.run("list --all data").ok().text();
+    assert!(text.lines().count() == 3, "the members of what is served are no array of their own: {text}");
+    two.here.run("create --level 1 --size 8M --name host:left left1 left2").ok();
+    two.here.run("create --level 5 --size 8M --name host:part part1 part2 part3").ok();
+    two.here.run("wipe --force part2").ok();
+    two.here.run("wipe --force part3").ok();
+    let before = two.here.contents(&["left1", "left2", "part1"]);
+    let text = two.here.run("list --all left1 left2 part1 part2").ok().text();
+    assert!(text.contains("not served: host:left: on left1 left2\n"), "{text}");
+    assert!(text.contains("not served: host:part: on part1\n  cannot be started: "), "{text}");
+    let listed = parsed(&two.here.run("list --all --json left1 left2 part1").ok().text());
+    let left = &listed[2];
+    assert_eq!((&left["health"], &left["state"], &left["in_sync"]), (&"not served".into(), &"clean".into(), &2.into()));
+    assert_eq!((&left["control"], &left["pid"], &listed[3]["state"]), (&Value::Null, &Value::Null, &Value::Null));
+    assert!(two.here.contents(&["left1", "left2", "part1"]) == before, "looking changes nothing");
+    two.here.run("list left1").expect(2, &["--all"]);
+
     let text = two.here.run("list").ok().text();
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("name        uuid      level  size  up   state"), "{text}");

@@ -37,7 +37,8 @@ fn the_policy_is_shown_and_excludes_others() {
         let server = Server::of(&here, "serve a b c --nbd unix:n --control k");
         assert_eq!(parsed(&here.run("status --json --control k").ok().text())["consistency_policy"], shown);
         if asked == "ppl" {
-            here.run("set bitmap=internal --control k").expect(2, &["a partial parity log", "set consistency-policy=bitmap"]);
+            here.run("set bitmap=internal --control k")
+                .expect(2, &["a partial parity log", "set consistency-policy=bitmap"]);
             here.run("set integrity=on --control k").expect(2, &["a partial parity log"]);
         }
         here.run("stop --control k").ok();

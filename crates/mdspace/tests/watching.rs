@@ -5,20 +5,13 @@ mod support;
 
 use serde_json::{Value, json};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use support::traffic::{copy_in, http};
 use support::{Server, Workplace, parsed};
-
-/// Writes bytes with nbdcopy.
-fn copy_in(here: &Workplace, server: &Server, bytes: usize) {
-    std::fs::write(here.path().join("data"), vec![7; bytes]).expect("a file");
-    let copied =
-        Command::new("nbdcopy").arg("--flush").arg("data").arg(server.word("nbd")).current_dir(here.path()).status();
-    assert!(copied.expect("nbdcopy is installed").success());
-}
 
 #[test]
 fn what_is_counted_adds_up_to_what_was_written() {
@@ -82,16 +75,6 @@ fn a_trace_names_each_transfer_and_its_reason() {
     }
 }
 
-/// Sends a request; returns the reply's status and body.
-fn http(address: &str, request: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).expect("the server listens");
-    stream.write_all(request.as_bytes()).expect("it is taken");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("text");
-    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
-}
-
 #[test]
 fn prometheus_reads_and_only_the_token_changes() {
     let here = Workplace::new();
@@ -108,7 +91,10 @@ fn prometheus_reads_and_only_the_token_changes() {
     let status = parsed(&here.run("status --json").ok().text());
     assert_eq!(status["served"]["http"], url.trim_end_matches("/metrics"));
     let address = url.trim_start_matches("http://").trim_end_matches("/metrics");
-    let (status, text) = http(address, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let (status, text) = http(
+        address,
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text\r\nConnection: close\r\n\r\n",
+    );
     assert_eq!(status, 200);
     assert!(text.ends_with("# EOF\n"), "{text}");
     for line in [
@@ -119,12 +105,6 @@ fn prometheus_reads_and_only_the_token_changes() {
         "member=\"b\\\"quoted\\\\\",why=\"data\"} ",
     ] {
         assert!(text.contains(line), "{line}: {text}");
-    }
-    let described = include_str!("../../../docs/control.md");
-    for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE mdspace_")) {
-        let (name, kind) = line.split_once(' ').expect("a name and a type");
-        let name = if kind == "counter" { format!("`{name}_total") } else { format!("`{name}") };
-        assert!(described.contains(&name), "{name} is not described");
     }
     let post = |token: &str| {
         let body = r#"{"sync-action": "frozen"}"#;
@@ -325,7 +305,10 @@ fn sockets_are_taken_over_and_the_service_manager_is_told() {
     assert_eq!(&greeting, b"NBDMAGIC");
     drop(early);
     copy_in(&here, &server, 4096);
-    let (status, _) = http(&address, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let (status, _) = http(
+        &address,
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text\r\nConnection: close\r\n\r\n",
+    );
     assert_eq!(status, 200);
     here.run("stop --control control.sock").ok();
     assert!(told().contains("STOPPING=1"));
@@ -379,6 +362,7 @@ fn each_change_of_membership_is_a_line_of_the_log_and_a_rebuild_is_no_write_of_o
         "b (slot 1) has a slot, and is to be recovered",
         "b begins at 0 %",
         "b (slot 1) is recovered, and in sync",
+        "check begins",
         "check complete: all that was compared agrees",
     ];
     let mut rest = &log[..];
@@ -387,4 +371,44 @@ fn each_change_of_membership_is_a_line_of_the_log_and_a_rebuild_is_no_write_of_o
         rest = after;
     }
     assert!(!log.contains('\u{1b}'), "escapes in a file: {log}");
+}
+
+#[test]
+fn lines_in_the_journal_have_priorities_and_others_have_none() {
+    use std::os::unix::fs::MetadataExt;
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M --assume-clean --name data a b").ok();
+    for leads_to_journal in [true, false] {
+        let log = std::fs::File::create(here.path().join("log")).expect("room");
+        let metadata = log.metadata().expect("it is there");
+        let inode = metadata.ino() + u64::from(!leads_to_journal);
+        let stream = format!("{}:{inode}", metadata.dev());
+        let mut command = here.command(&["serve", "a", "b", "--nbd", "unix:n"]);
+        command.stderr(log.try_clone().expect("it can be shared")).env("JOURNAL_STREAM", &stream);
+        let server = Server::start(command);
+        let mut refused = here.command(&["serve", "none"]);
+        refused.stderr(log).env("JOURNAL_STREAM", &stream);
+        assert_eq!(refused.status().expect("it ends").code(), Some(2));
+        here.run("scrub").ok();
+        here.run("fail b").ok();
+        here.run("remove b").ok();
+        here.run("re-add b");
+        here.run("stop").ok();
+        assert_eq!(server.wait(), Some(0));
+        let log = std::fs::read_to_string(here.path().join("log")).expect("a log");
+        let begins =
+            |words: &str| log.lines().find(|line| line.contains(words)).map(|line| line.get(..3).unwrap_or(line));
+        for (words, priority) in [
+            ("refused: none", "<3>"),
+            ("b (slot 1) left the array", "<4>"),
+            ("stopped, ", "<5>"),
+            ("check begins", "<6>"),
+            ("b was removed", "<6>"),
+        ] {
+            assert_eq!(begins(words) == Some(priority), leads_to_journal, "{words}: {log}");
+            assert!(begins(words).is_some(), "{words}: {log}");
+        }
+        assert_eq!(log.lines().all(|line| line.starts_with('<')), leads_to_journal, "{log}");
+        here.run("create --level 1 --size 8M --assume-clean --force --name data a b").ok();
+    }
 }

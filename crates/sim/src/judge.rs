@@ -341,13 +341,7 @@ impl<'a> Verdict<'a> {
         if must_agree { self.check_parity(row, &data, truth, block_bytes) } else { Ok(()) }
     }
 
-    fn check_parity(
-        &self,
-        row: &Row,
-        data: &[Option<&[u8]>],
-        truth: &Truth,
-        block_bytes: usize,
-    ) -> Result<(), String> {
+    fn check_parity(&self, row: &Row, data: &[Option<&[u8]>], truth: &Truth, block_bytes: usize) -> Result<(), String> {
         let place = |slot: Option<Slot>| self.sector(slot?, row.component, row.covered);
         let missing = data.iter().filter(|sector| sector.is_none()).count();
         if let Some(p) = place(row.p).filter(|_| missing <= 1) {
@@ -356,7 +350,8 @@ impl<'a> Verdict<'a> {
             match data.iter().position(Option::is_none) {
                 None if sum.is_zero() => {}
                 None => return Err(format!("P is wrong at component byte {}", row.component.0)),
-                Some(index) if self.logged.is_some() && !truth.is_block_certain(row.data[index].sector, block_bytes) => {}
+                Some(index)
+                    if self.logged.is_some() && !truth.is_block_certain(row.data[index].sector, block_bytes) => {}
                 Some(index) => {
                     let sector = row.data[index].sector;
                     let found = sum.bytes();

@@ -39,7 +39,8 @@ const TREES: &[(&str, &[Row])] = &[
             ("server", &["text", "opening"]),
             ("clients", &["text", "opening"]),
             ("measure", &["text", "opening"]),
-            ("cli", &["text", "opening", "server", "clients", "measure"]),
+            ("mdadm", &["text", "opening", "clients"]),
+            ("cli", &["text", "opening", "server", "clients", "measure", "mdadm"]),
         ],
     ),
 ];

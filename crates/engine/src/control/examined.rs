@@ -11,12 +11,13 @@ use crate::metadata::bitmap::named::Named;
 use crate::metadata::stripe_log::found::{check_current, of_member, records_of};
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
-use format::bitmap::SUPER_BYTES;
+use format::bitmap::{BitmapSuper, SUPER_BYTES};
 use format::stripe_log::{Header, Place};
 use format::superblock::{DeviceFlags, DeviceRole, Reshape, Resync, Superblock};
 use format::text::quoted;
 use format::units::{Sectors, Slot};
 use serde::Serialize;
+use std::ops::Range;
 
 pub use crate::control::behind::{Behind, Differing, Differs};
 
@@ -33,6 +34,9 @@ pub struct BitmapExamined {
     pub events: u64,
     /// The event count at which bits were last cleared.
     pub events_cleared: u64,
+    /// Its superblock, with what is not printed of it here.
+    #[serde(skip)]
+    pub header: BitmapSuper,
     /// The noted bytes: of each member, or of the array for RAID-10. `None` where the bitmap counts as all set.
     #[serde(skip)]
     pub(crate) dirty: Option<Named>,
@@ -45,6 +49,9 @@ pub struct BadBlocksExamined {
     pub ranges: usize,
     /// Their bytes.
     pub bytes: u64,
+    /// Each entry: bytes of the member, in the order of the log.
+    #[serde(skip)]
+    pub entries: Vec<Range<u64>>,
 }
 
 /// The stripe log of a member: the consistency policy `log`.
@@ -278,12 +285,13 @@ impl Examination {
                 events: header.events,
                 events_cleared: header.events_cleared,
                 dirty: Named::current(&header, &image[SUPER_BYTES..], superblock),
+                header,
             });
         }
         if let (Some(_), Ok(bad)) = (superblock.bad_blocks_at(), read_bad_blocks(&name, member, superblock, pool).await)
         {
             let bytes = bad.iter().map(|range| range.end - range.start).sum();
-            self.bad_blocks = Some(BadBlocksExamined { ranges: bad.len(), bytes });
+            self.bad_blocks = Some(BadBlocksExamined { ranges: bad.len(), bytes, entries: bad });
         }
         self.stripe_log = StripeLogExamined::of(&name, member, superblock, pool).await;
         self

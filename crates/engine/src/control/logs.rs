@@ -83,9 +83,8 @@ pub(crate) fn drop_unfinished<M: Member>(freshest: &mut Superblock, devices: &[R
 
 /// Gives spares a log if the array has one. A spare may have left before that, as it has no age.
 pub(crate) fn give_to_spares<M: Member>(freshest: &Superblock, devices: &[Rc<Device<M>>]) {
-    let is_without = |device: &&Rc<Device<M>>| {
-        device.state.get() == DeviceState::Spare && device.superblock.borrow().ppl.is_none()
-    };
+    let is_without =
+        |device: &&Rc<Device<M>>| device.state.get() == DeviceState::Spare && device.superblock.borrow().ppl.is_none();
     for device in devices.iter().filter(|_| freshest.ppl.is_some()).filter(is_without) {
         let with_log = device.superblock.borrow().with_parity_log(device.member.limits().bytes);
         // One without room is refused by name.
@@ -227,9 +226,8 @@ impl Log {
             true => (" in memory", "; no member was changed"),
             false => ("", ""),
         };
-        let first = format!(
-            "the array was not stopped cleanly: its {log} was replayed{place}, {writes}{torn}{changed}"
-        );
+        let first =
+            format!("the array was not stopped cleanly: its {log} was replayed{place}, {writes}{torn}{changed}");
         let unknown = (replayed.unknown_bytes > 0).then(|| {
             format!(
                 "writes to several chunks, of which {} held {} bytes, may have been under way: what was being written there \

@@ -5,8 +5,8 @@
 use crate::base::join::join_all;
 use crate::core::authority::{Authority, LogEntry, Logging};
 use crate::device::{Device, DeviceState, Failures};
-use crate::metadata::bitmap::intent::WriteMark;
 use crate::metadata::batches::Logged;
+use crate::metadata::bitmap::intent::WriteMark;
 use crate::metadata::state::Metadata;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};

@@ -101,6 +101,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Checks that the array can have this policy, beside what stands in the way of every change.
     pub(crate) fn check_consistency(&self, policy: ConsistencyPolicy) -> Result<(), Refusal> {
+        if self.has_stripe_log() {
+            return Err(Refusal::new("the array has a stripe log, which is made by `create` and kept"));
+        }
         match policy {
             ConsistencyPolicy::Resync => Ok(()),
             ConsistencyPolicy::Bitmap if self.intent().is_some() => Ok(()),
@@ -232,7 +235,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     fn check_stripe_log(&self) -> Result<(), Refusal> {
         let bitmap_bytes = self.intent().filter(|bitmap| bitmap.is_on_members()).map_or(0, |bitmap| bitmap.bytes());
         for device in self.core.devices() {
-            let superblock = device.superblock.borrow().clone();
+            // A partial parity log goes before.
+            let mut superblock = device.superblock.borrow().clone();
+            superblock.ppl = None;
             let place = Place::of(&superblock).and_then(|place| {
                 // One that other software has made may be longer than mdspace's own.
                 place.check_apart_from_bitmap(&superblock, bitmap_bytes)?;
@@ -275,7 +280,7 @@ async fn write_all<'a, M: Member + 'a>(
     writes: impl IntoIterator<Item = impl Future<Output = Result<(), MemberError>>>,
     devices: impl IntoIterator<Item = &'a Rc<Device<M>>>,
 ) -> Result<(), Failures<M>> {
-    let results = join_all(writes.into_iter()).await;
+    let results = join_all(writes).await;
     let failed = |(device, result): (&Rc<Device<M>>, Result<(), MemberError>)| Some((device.clone(), result.err()?));
     let failures: Failures<M> = devices.into_iter().zip(results).filter_map(failed).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures) }

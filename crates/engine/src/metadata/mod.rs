@@ -6,8 +6,8 @@
 //! * [`transaction`]: how a change begins. [`superblocks`]: the rounds that write it, and members that
 //!   leave.
 //! * [`authority`]: what the data path asks for. [`bitmap`]: the write-intent bitmap.
-//! * [`consistency`]: changes between bitmap, log and neither.
 //! * [`parity_log`], [`stripe_log`]: the logs of the running array, md's and ours. [`batches`]: what both share.
+//! * [`consistency`]: changes between bitmap, log and neither.
 //! * [`partial_parity`], [`journal`], `stripe_log/replay.rs`: replay logs, before the array runs.
 
 mod authority;

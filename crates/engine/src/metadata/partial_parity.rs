@@ -168,7 +168,11 @@ async fn carry_out<M: Member>(
 }
 
 /// The rows of a changed chunk; `None` if its member is missing, not current there, or cannot be read.
-pub(super) async fn chunk<M: Member>(device: Option<&Rc<Device<M>>>, rows: &Range<u64>, pool: &Pool) -> Option<Vec<u8>> {
+pub(super) async fn chunk<M: Member>(
+    device: Option<&Rc<Device<M>>>,
+    rows: &Range<u64>,
+    pool: &Pool,
+) -> Option<Vec<u8>> {
     let device = device.filter(|device| device.is_readable(rows.clone()))?;
     read_bytes(&device.member, pool, device.absolute(ComponentByte(rows.start)), rows.end - rows.start).await.ok()
 }

@@ -27,6 +27,8 @@ pub enum Why {
     Intent,
     /// A superblock.
     Superblock,
+    /// The partial parity log.
+    Log,
     /// The checksums of a member's blocks.
     Checksum,
     /// A resync, a recovery or another sweep.
@@ -35,7 +37,7 @@ pub enum Why {
 
 impl Why {
     /// All purposes, each at the index that is its discriminant.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Data,
         Self::Parity,
         Self::Stripe,
@@ -43,6 +45,7 @@ impl Why {
         Self::Reconstruct,
         Self::Intent,
         Self::Superblock,
+        Self::Log,
         Self::Checksum,
         Self::Sweep,
     ];
@@ -57,6 +60,7 @@ impl Why {
             Self::Reconstruct => "reconstruct",
             Self::Intent => "intent",
             Self::Superblock => "superblock",
+            Self::Log => "log",
             Self::Checksum => "checksum",
             Self::Sweep => "sweep",
         }

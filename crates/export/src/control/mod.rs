@@ -7,6 +7,7 @@
 
 mod access;
 mod client;
+mod exposition;
 mod server;
 mod webhook;
 
@@ -34,6 +35,10 @@ pub enum Command {
     Measures,
     /// The measurements and the status, as OpenMetrics text for Prometheus.
     Metrics,
+    /// Whether the array's thread answers.
+    Alive,
+    /// Whether the array takes requests.
+    Ready,
     /// The members' most recent transfers.
     Trace(TraceRequest),
     /// Fail a member, as if its device had failed.
@@ -165,8 +170,10 @@ pub enum Method {
 pub enum Content {
     /// JSON. Errors are always JSON.
     Json,
-    /// OpenMetrics text.
-    OpenMetrics,
+    /// OpenMetrics text, or the older text format of Prometheus, as the client wants.
+    Metrics,
+    /// Text of one line.
+    Text,
     /// The web page of the array.
     Html,
     /// The page's style sheet.
@@ -183,7 +190,8 @@ impl Content {
             Self::Html => "text/html; charset=utf-8",
             Self::Css => "text/css; charset=utf-8",
             Self::JavaScript => "text/javascript; charset=utf-8",
-            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Text => "text/plain; charset=utf-8",
+            Self::Metrics => exposition::OPEN_METRICS,
         }
     }
 }
@@ -217,11 +225,13 @@ const fn post(path: &'static str, decode: fn(&[u8]) -> Result<Command, ApiError>
 }
 
 /// Every route of the server.
-pub const ROUTES: [Route; 14] = [
+pub const ROUTES: [Route; 16] = [
     get("/v1/status", Content::Json, |query| asked(query).map(|NoFields {}| Command::Status)),
     get("/v1/measures", Content::Json, |query| asked(query).map(|NoFields {}| Command::Measures)),
     get("/v1/trace", Content::Json, |query| asked(query).map(Command::Trace)),
-    get("/metrics", Content::OpenMetrics, |query| asked(query).map(|NoFields {}| Command::Metrics)),
+    get("/metrics", Content::Metrics, |query| asked(query).map(|NoFields {}| Command::Metrics)),
+    get("/healthz", Content::Text, |query| asked(query).map(|NoFields {}| Command::Alive)),
+    get("/readyz", Content::Text, |query| asked(query).map(|NoFields {}| Command::Ready)),
     post("/v1/members/fail", |body| parse(body).map(Command::FailMember)),
     post("/v1/members/remove", |body| parse(body).map(Command::RemoveMember)),
     post("/v1/members/add", |body| parse(body).map(Command::AddMember)),

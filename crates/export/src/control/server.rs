@@ -5,6 +5,7 @@
 //! `docs/control.md`.
 
 use super::access::Access;
+use super::exposition;
 use super::{ApiError, Content, ControlBackend, ErrorBody, Method, PAGES, REQUEST_BYTES_MAX, ROUTES, Route, Token};
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -17,7 +18,7 @@ use axum::serve::Listener;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use io::net::{SocketNode, listen_unix};
+use io::net::{SocketAccess, SocketNode, listen_unix};
 use serde_json::Value;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -69,15 +70,20 @@ impl ControlServer {
     /// # Errors
     /// When another process listens at `path`, `path` is no socket, or the system refuses; the message names the path.
     pub fn start(path: &Path, backend: impl ControlBackend) -> std::io::Result<Self> {
-        Self::start_with(path, Vec::new(), backend)
+        Self::start_with(path, SocketAccess::default(), Vec::new(), backend)
     }
 
-    /// Does the same as [`ControlServer::start`], and serves `others` too.
+    /// Does the same as [`ControlServer::start`], with other users of the socket, and serves `others` too.
     ///
     /// # Errors
     /// The same as of [`ControlServer::start`].
-    pub fn start_with(path: &Path, others: Vec<Socket>, backend: impl ControlBackend) -> std::io::Result<Self> {
-        let (fd, node) = listen_unix(path, 0o600)?;
+    pub fn start_with(
+        path: &Path,
+        access: SocketAccess,
+        others: Vec<Socket>,
+        backend: impl ControlBackend,
+    ) -> std::io::Result<Self> {
+        let (fd, node) = listen_unix(path, access)?;
         let own = Socket::Unix(UnixListener::from(fd));
         Self::serve(std::iter::once(own).chain(others), Some(node), backend)
     }
@@ -218,7 +224,13 @@ fn router<B: ControlBackend>(backend: Arc<B>, access: &Access) -> Router {
 }
 
 async fn answer(route: Route, backend: &impl ControlBackend, access: &Access, request: Request) -> Response {
+    let accepts_open_metrics = exposition::accepts_open_metrics(request.headers());
     match ask(route, backend, access, request).await {
+        Ok(Value::String(text)) if route.content == Content::Metrics && !accepts_open_metrics => {
+            let mut response = response(StatusCode::OK, route.content, exposition::as_prometheus_text(&text));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(exposition::PROMETHEUS_TEXT));
+            response
+        }
         Ok(Value::String(text)) if route.content != Content::Json => response(StatusCode::OK, route.content, text),
         Ok(value) => response(StatusCode::OK, Content::Json, format!("{value}\n")),
         Err(error) => refused(error),

@@ -8,7 +8,7 @@ use crate::volume::Volume;
 use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt;
 use io::Event;
-use io::net::{SocketNode, listen_unix};
+use io::net::{SocketAccess, SocketNode, listen_unix};
 use std::collections::BTreeMap;
 use std::io::Result;
 use std::net::Shutdown;
@@ -55,8 +55,8 @@ impl Server {
     ///
     /// # Panics
     /// When the current thread has no executor.
-    pub fn start<V: Volume>(path: &Path, volume: V, name: &str) -> Result<Self> {
-        let (listener, node) = listen_unix(path, 0o600)?;
+    pub fn start<V: Volume>(path: &Path, access: SocketAccess, volume: V, name: &str) -> Result<Self> {
+        let (listener, node) = listen_unix(path, access)?;
         let shared = Arc::new(Shared { listener: listener.into(), state: Mutex::default() });
         let properties = Properties::of(&volume, name);
         let (orders, received) = mpsc::unbounded();

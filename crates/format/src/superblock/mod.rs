@@ -17,6 +17,7 @@ mod area;
 mod checksum;
 mod create;
 mod grow;
+mod listing;
 mod parity_log;
 mod places;
 mod reshape;
@@ -25,6 +26,7 @@ mod v0;
 mod v1;
 
 pub use create::Blueprint;
+pub use listing::{Counts, Listed, checksum_at};
 pub use places::{PLACE_BYTES, Version, places};
 pub use reshape::{Progress, Side};
 pub use types::{

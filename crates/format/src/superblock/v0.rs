@@ -44,31 +44,31 @@ const MINOR_RESHAPE: u32 = 91;
 /// One device, 32 words.
 #[derive(Debug, Clone, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawDisk {
-    number: le::U32,
-    major: le::U32,
-    minor: le::U32,
-    raid_disk: le::U32,
-    state: le::U32,
+pub(super) struct RawDisk {
+    pub(super) number: le::U32,
+    pub(super) major: le::U32,
+    pub(super) minor: le::U32,
+    pub(super) raid_disk: le::U32,
+    pub(super) state: le::U32,
     reserved: [u8; 108],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Raw {
+pub(super) struct Raw {
     md_magic: le::U32,
     major_version: le::U32,
     minor_version: le::U32,
-    patch_version: le::U32,
+    pub(super) patch_version: le::U32,
     gvalid_words: le::U32,
     set_uuid0: [u8; 4],
     ctime: le::U32,
     level: le::I32,
     /// In KiB.
     size: le::U32,
-    nr_disks: le::U32,
-    raid_disks: le::U32,
-    md_minor: le::U32,
+    pub(super) nr_disks: le::U32,
+    pub(super) raid_disks: le::U32,
+    pub(super) md_minor: le::U32,
     not_persistent: le::U32,
     set_uuid1: [u8; 4],
     set_uuid2: [u8; 4],
@@ -76,11 +76,11 @@ struct Raw {
     generic_reserved: [u8; 64],
     utime: le::U32,
     state: le::U32,
-    active_disks: le::U32,
-    working_disks: le::U32,
-    failed_disks: le::U32,
-    spare_disks: le::U32,
-    sb_csum: le::U32,
+    pub(super) active_disks: le::U32,
+    pub(super) working_disks: le::U32,
+    pub(super) failed_disks: le::U32,
+    pub(super) spare_disks: le::U32,
+    pub(super) sb_csum: le::U32,
     events: le::U64,
     cp_events: le::U64,
     recovery_cp: le::U32,
@@ -97,8 +97,8 @@ struct Raw {
     root_pv: le::U32,
     root_block: le::U32,
     personality_reserved: [u8; 240],
-    disks: [RawDisk; DISKS],
-    this_disk: RawDisk,
+    pub(super) disks: [RawDisk; DISKS],
+    pub(super) this_disk: RawDisk,
 }
 
 const _: () = {

@@ -2,7 +2,7 @@
 //!
 //! * Commands cross the link one at a time. Each takes a fixed time and a time per byte. On a half-duplex link (SATA),
 //!   reads and writes share it.
-//! * A latency is added to each command; it occupies nothing.
+//! * A latency is added to each command; it occupies nothing. It may have a tail: most commands are quick, a few slow.
 //! * A read also waits for the channels that hold its pages. A write completes when it is in the buffer; the buffer is
 //!   then written to the flash, one channel after the other. When the buffer is full, writes wait.
 //! * A write that covers a unit in part makes the drive read the unit from flash, change it and write it. While such a
@@ -21,6 +21,8 @@ pub struct Direction {
     pub latency_nanos: u64,
     /// The random part of the latency, at most.
     pub latency_spread_nanos: u64,
+    /// The further latency that half of the commands exceed, a quarter by twice as much, and so on; 0 for none.
+    pub tail_nanos: u64,
     /// How long a command occupies the link.
     pub command_nanos: u64,
     /// How long a byte occupies the link, in picoseconds.
@@ -160,7 +162,18 @@ impl Flash {
             Operation::Read => &self.parameters.read,
             _ => &self.parameters.write,
         };
-        direction.latency_nanos + self.random.within(0..direction.latency_spread_nanos + 1)
+        let (least, spread, tail) = (direction.latency_nanos, direction.latency_spread_nanos, direction.tail_nanos);
+        least + self.random.within(0..spread + 1) + self.tail(tail)
+    }
+
+    /// A time that exceeds `half` in half of all cases, twice `half` in a quarter, and so on. Integers alone, so that it
+    /// is the same on every machine.
+    fn tail(&mut self, half: u64) -> u64 {
+        if half == 0 {
+            return 0;
+        }
+        let times = u64::from(self.random.number().trailing_ones());
+        times * half + self.random.within(0..half)
     }
 
     /// When the buffer has room for `bytes`.

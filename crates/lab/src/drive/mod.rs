@@ -132,6 +132,8 @@ pub struct Drive {
     interface: Interface,
     state: State,
     waiting: Vec<(Ticket, Request)>,
+    /// The command that waits longest, and since when no other waits longer.
+    oldest: Option<(Ticket, u64)>,
     /// When the commands in flight end.
     ends: BinaryHeap<Reverse<u64>>,
     next_ticket: u64,
@@ -147,12 +149,13 @@ impl Drive {
                 let cache = model.interface.volatile_cache;
                 State::Flash(Box::new(flash::Flash::new(parameters.clone(), unit, cache, seed)))
             }
-            Medium::Disk(parameters) => State::Disk(Box::new(disk::Disk::new(parameters.clone()))),
+            Medium::Disk(parameters) => State::Disk(Box::new(disk::Disk::new(parameters.clone(), seed))),
         };
         Self {
             interface: model.interface.clone(),
             state,
             waiting: Vec::new(),
+            oldest: None,
             ends: BinaryHeap::new(),
             next_ticket: 0,
             tally: Tally::default(),
@@ -182,8 +185,10 @@ impl Drive {
             return None;
         }
         let depth = self.interface.queue_depth;
+        let since = self.oldest_since(now);
         let index = match &self.state {
             State::Flash(_) => 0,
+            State::Disk(disk) if disk.is_overdue(since, now) => 0,
             State::Disk(disk) => disk.nearest(now, self.waiting.iter().take(depth).map(|(_, request)| *request)),
         };
         let (tickets, request) = self.take_merged(index);
@@ -194,6 +199,17 @@ impl Drive {
         };
         self.ends.push(Reverse(done_at));
         Some(Begun { tickets, done_at })
+    }
+
+    fn oldest_since(&mut self, now: u64) -> u64 {
+        let ticket = self.waiting[0].0;
+        match self.oldest {
+            Some((oldest, since)) if oldest == ticket => since,
+            _ => {
+                self.oldest = Some((ticket, now));
+                now
+            }
+        }
     }
 
     /// When the drive accepts the next waiting command; `None` if none waits.

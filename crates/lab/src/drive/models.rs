@@ -13,7 +13,20 @@ const MIB: u64 = 1 << 20;
 
 /// Every model.
 pub fn all() -> Vec<Model> {
-    vec![e1_ssd(), e2_nvme(), e3_ssd(), e4_disk(), e5_nvme()]
+    vec![
+        e1_ssd(),
+        e1_ssd_apart(),
+        e2_nvme(),
+        e3_ssd(),
+        e3_ssd_commands(),
+        e4_disk(),
+        e5_nvme(),
+        e6_disk(),
+        e7_ssd(),
+        e8_disk(),
+        e9_qlc(),
+        e10_disk(),
+    ]
 }
 
 /// E1's SSD. Four of them write 1000 MB/s as a RAID-5, and at 15 MB/s of random 4 KiB writes they read and write 64 KiB
@@ -26,6 +39,7 @@ pub fn e1_ssd() -> Model {
             read: Direction {
                 latency_nanos: 60_000,
                 latency_spread_nanos: 20_000,
+                tail_nanos: 0,
                 command_nanos: 48_500,
                 byte_picos: 4_500,
                 page_nanos: 50_000,
@@ -33,6 +47,7 @@ pub fn e1_ssd() -> Model {
             write: Direction {
                 latency_nanos: 20_000,
                 latency_spread_nanos: 10_000,
+                tail_nanos: 0,
                 command_nanos: 2_000,
                 byte_picos: 2_970,
                 page_nanos: 300_000,
@@ -44,6 +59,23 @@ pub fn e1_ssd() -> Model {
             rewriting: None,
         }),
     }
+}
+
+/// E1's SSD, if md's processor bounds the small units: a command costs what is ordinary, and a byte the rest of the time
+/// in which 64 KiB are read and written at 15 MB/s.
+pub fn e1_ssd_apart() -> Model {
+    with_read(e1_ssd(), |read| {
+        read.command_nanos = 2_000;
+        read.byte_picos = 5_210;
+    })
+}
+
+/// A flash drive's model with other costs of reads.
+fn with_read(mut model: Model, change: impl FnOnce(&mut Direction)) -> Model {
+    if let Medium::Flash(parameters) = &mut model.medium {
+        change(&mut parameters.read);
+    }
+    model
 }
 
 /// E2's drive, similar to Intel/Solidigm's P5520. A write of 4096 bytes takes 0.01 to 0.02 ms, one of 3584 bytes 0.43
@@ -63,6 +95,7 @@ pub fn e2_nvme() -> Model {
             read: Direction {
                 latency_nanos: 20_000,
                 latency_spread_nanos: 10_000,
+                tail_nanos: 0,
                 command_nanos: 1_000,
                 byte_picos: 150,
                 page_nanos: 50_000,
@@ -70,6 +103,7 @@ pub fn e2_nvme() -> Model {
             write: Direction {
                 latency_nanos: 8_000,
                 latency_spread_nanos: 9_000,
+                tail_nanos: 0,
                 command_nanos: 1_000,
                 byte_picos: 400,
                 page_nanos: 100_000,
@@ -92,6 +126,7 @@ pub fn e3_ssd() -> Model {
             read: Direction {
                 latency_nanos: 80_000,
                 latency_spread_nanos: 20_000,
+                tail_nanos: 0,
                 command_nanos: 0,
                 byte_picos: 10_000,
                 page_nanos: 50_000,
@@ -99,6 +134,7 @@ pub fn e3_ssd() -> Model {
             write: Direction {
                 latency_nanos: 30_000,
                 latency_spread_nanos: 10_000,
+                tail_nanos: 0,
                 command_nanos: 0,
                 byte_picos: 10_000,
                 page_nanos: 600_000,
@@ -110,6 +146,16 @@ pub fn e3_ssd() -> Model {
             rewriting: None,
         }),
     }
+}
+
+/// E3's SSD with a cost for each command, so that a write of 64 KiB is slower than one of 512 KiB: 670 MB/s of 700 in
+/// full stripes. The reads' cost is ordinary.
+pub fn e3_ssd_commands() -> Model {
+    let mut model = with_read(e3_ssd(), |read| read.command_nanos = 25_000);
+    if let Medium::Flash(parameters) = &mut model.medium {
+        parameters.write.command_nanos = 29_000;
+    }
+    model
 }
 
 /// E4's disk, similar to Seagate's 6 TB SAS drives. Eight of ten deliver data at 1636 MiB/s, and the ten do 948 random
@@ -133,8 +179,19 @@ pub fn e4_disk() -> Model {
             command_nanos: 100_000,
             zones: [1_787_904, 1_589_248, 1_321_984, 987_136].into_iter().map(zone).collect(),
             read_ahead_bytes: 2 * MIB,
+            segment_bytes: 0,
+            has_own_phase: false,
+            patience_nanos: u64::MAX,
         }),
     }
+}
+
+/// A disk whose platters have an angle of their own, unlike those of the other drives of its array.
+pub fn out_of_step(mut model: Model) -> Model {
+    if let Medium::Disk(parameters) = &mut model.medium {
+        parameters.has_own_phase = true;
+    }
+    model
 }
 
 /// E5's drive on PCIe 3.0. It reads 3425544 KiB/s in requests of 352 KiB with 21 in flight, and 64 KiB in 0.09 ms with
@@ -154,6 +211,7 @@ pub fn e5_nvme() -> Model {
             read: Direction {
                 latency_nanos: 32_000,
                 latency_spread_nanos: 6_000,
+                tail_nanos: 0,
                 command_nanos: 500,
                 byte_picos: 283,
                 page_nanos: 50_000,
@@ -161,6 +219,7 @@ pub fn e5_nvme() -> Model {
             write: Direction {
                 latency_nanos: 15_000,
                 latency_spread_nanos: 5_000,
+                tail_nanos: 0,
                 command_nanos: 500,
                 byte_picos: 400,
                 page_nanos: 100_000,
@@ -172,6 +231,99 @@ pub fn e5_nvme() -> Model {
             rewriting: None,
         }),
     }
+}
+
+/// E6's disk, of a virtual machine. Nothing is published of it. The tail of its writes follows from RAID-1 being slower
+/// than RAID-10, and its reads from RAID-5.
+pub fn e6_disk() -> Model {
+    Model {
+        name: "virtual disk",
+        interface: Interface { optimal_bytes: 0, merge_bytes_max: 512 * KIB, ..e2_nvme().interface },
+        medium: Medium::Flash(flash::Parameters {
+            read: Direction {
+                latency_nanos: 10_000,
+                latency_spread_nanos: 0,
+                tail_nanos: 31_000,
+                command_nanos: 500,
+                byte_picos: 300,
+                page_nanos: 1_000,
+            },
+            write: Direction {
+                latency_nanos: 10_000,
+                latency_spread_nanos: 0,
+                tail_nanos: 53_000,
+                command_nanos: 500,
+                byte_picos: 300,
+                page_nanos: 10_000,
+            },
+            half_duplex: false,
+            channels: 16,
+            page_bytes: 16 * KIB,
+            buffer_bytes: 64 * MIB,
+            rewriting: None,
+        }),
+    }
+}
+
+/// E7's drive: nothing is published of it. It is ordinary, and 32 of them are not what bounds 1.1 GB/s.
+pub fn e7_ssd() -> Model {
+    Model { name: "SATA SSD, 333 MB/s", ..e1_ssd_apart() }
+}
+
+/// E8's disk: a resync reads it at 180 MB/s. Its segments and its patience are what the reads beside md's resync fit
+/// best.
+pub fn e8_disk() -> Model {
+    let mut model = out_of_step(e4_disk());
+    model.name = "disk, 7200 revolutions a minute, 180 MB/s";
+    if let Medium::Disk(parameters) = &mut model.medium {
+        parameters.zones = vec![Zone { bytes: 2_000_000_000_000, track_bytes: 1_500_000 }];
+        parameters.segment_bytes = MIB;
+        parameters.patience_nanos = 200_000_000;
+    }
+    model
+}
+
+/// E9's drive, similar to Solidigm's 61.44 TB. It writes 3180 MB/s, the published rebuild without requests. The rest is
+/// ordinary for QLC: long reads and programming, and units of 16 KiB.
+pub fn e9_qlc() -> Model {
+    Model {
+        name: "QLC drive, 61.44 TB",
+        interface: Interface { physical_block_bytes: 16384, optimal_bytes: 0, ..e2_nvme().interface },
+        medium: Medium::Flash(flash::Parameters {
+            read: Direction {
+                latency_nanos: 20_000,
+                latency_spread_nanos: 10_000,
+                tail_nanos: 0,
+                command_nanos: 1_000,
+                byte_picos: 143,
+                page_nanos: 85_000,
+            },
+            write: Direction {
+                latency_nanos: 12_000,
+                latency_spread_nanos: 6_000,
+                tail_nanos: 0,
+                command_nanos: 1_000,
+                byte_picos: 307,
+                page_nanos: 600_000,
+            },
+            half_duplex: false,
+            channels: 128,
+            page_bytes: 16 * KIB,
+            buffer_bytes: 64 * MIB,
+            rewriting: None,
+        }),
+    }
+}
+
+/// E10's disk: 400 GB of a desktop drive. Fixed by 165 KB/s: a write is a seek and two revolutions or less.
+pub fn e10_disk() -> Model {
+    let mut model = out_of_step(e4_disk());
+    model.name = "disk, 7200 revolutions a minute";
+    if let Medium::Disk(parameters) = &mut model.medium {
+        parameters.seek_max_nanos = 17_500_000;
+        parameters.zones = vec![Zone { bytes: 500_000_000_000, track_bytes: 1_000_000 }];
+    }
+    model
 }
 
 /// The queue of a SATA drive.

@@ -1,89 +1,98 @@
-//! A recovery beside requests: its speed, and what the requests lose.
+//! A resync or recovery beside requests: its speed, and what the requests lose.
 //!
-//! Each load runs three times: alone, beside md's recovery, and beside this engine's at its default. The array is the same
-//! in all runs, and lacks a member. md's recovery is a model of its own on the same drives. It shares the drives' queues
-//! with the requests, and nothing else.
-//!
-//! Facts: `drivers/md/md.c` (`md_do_sync`, `is_mddev_idle`), `drivers/md/raid5.c` (`NR_STRIPES`), of Linux 6.1.
+//! A load runs alone, beside md's sweep ([`super::md_sync`], a model), and beside this engine's at its default. The array
+//! is the same in all runs; for a recovery it lacks a member.
 
-use crate::drive::{Model, Request, Station, models};
-use crate::member::ThreadTime;
+use super::md_sync::{Md, Requests, Rules};
+use crate::drive::{Model, models};
+use crate::host::HostTime;
 use crate::report::Table;
 use crate::rig::{Rig, Setup};
-use engine::{AssembleOptions, Clock, Durability, Moment, Operation};
+use engine::{AssembleOptions, Clock, Durability};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
 use futures_util::future::{join, join_all};
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::time::Duration;
-use world::{Random, VirtualClock};
-
-const SLOTS: u16 = 4;
+use world::Random;
 
 /// Bytes of each member. Requests go anywhere in them.
 const COMPONENT_BYTES: u64 = 1 << 40;
-
-/// The number of reads in three random requests.
-const READS_OF_3: u64 = 2;
 
 /// The shortest times for loads with a pace, which have few requests.
 const PACED_WARM_UP: Duration = Duration::from_secs(8);
 const PACED_MEASURED: Duration = Duration::from_secs(4);
 
 /// The requests.
-struct Load {
-    name: &'static str,
+#[derive(Clone, Copy)]
+pub(super) struct Load {
+    pub(super) name: &'static str,
     /// Bytes of a request.
-    bytes: u64,
+    pub(super) bytes: u64,
     /// Requests in flight at most.
-    depth: usize,
+    pub(super) depth: usize,
     /// The time between the starts of two requests, as far as `depth` allows. Without it each starts as soon as it can.
-    pace: Option<Duration>,
-    is_linear: bool,
+    pub(super) pace: Option<Duration>,
+    pub(super) is_linear: bool,
+    /// The number of reads in three requests.
+    pub(super) reads_of_3: u64,
 }
 
-/// A kind of drive, and the times of a measurement on it.
-struct Bench {
-    model: Model,
-    /// Bytes of a paced request, such that the drives are mostly idle.
-    paced_bytes: u64,
-    warm_up: Duration,
-    measured: Duration,
+impl Load {
+    /// Random requests of 4 KiB, two of three reads.
+    pub(super) const fn random(name: &'static str, depth: usize) -> Self {
+        Self { name, bytes: 4096, depth, pace: None, is_linear: false, reads_of_3: 2 }
+    }
+}
+
+/// An array, and the times of a measurement on it.
+pub(super) struct Bench {
+    pub(super) model: Model,
+    /// Members that take part, without a spare.
+    pub(super) slots: u16,
+    pub(super) chunk_bytes: u64,
+    /// Whether a member is missing and a spare replaces it. Otherwise parity is resynced.
+    pub(super) is_recovery: bool,
+    pub(super) host: HostTime,
+    pub(super) warm_up: Duration,
+    pub(super) measured: Duration,
 }
 
 /// Requests a second, and the time that the slowest hundredth of them exceeded.
 #[derive(Clone, Copy)]
-struct Served {
-    per_second: f64,
-    p99_nanos: u64,
+pub(super) struct Served {
+    pub(super) per_second: f64,
+    pub(super) p99_nanos: u64,
 }
 
-/// The recovery beside the requests.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sweeper {
+/// The sweep beside the requests.
+#[derive(Clone, Copy)]
+pub(super) enum Sweeper {
     None,
-    Md,
+    Md(Rules),
     Engine,
 }
 
-fn benches() -> [Bench; 3] {
-    let bench = |model, paced_bytes, warm_up, measured| Bench {
+/// The benches of the table, and for each the bytes of a paced request, such that the drives are mostly idle.
+fn benches() -> [(Bench, u64); 3] {
+    let bench = |model, warm_up, measured| Bench {
         model,
-        paced_bytes,
+        slots: 4,
+        chunk_bytes: 512 << 10,
+        is_recovery: true,
+        host: HostTime::NONE,
         warm_up: Duration::from_millis(warm_up),
         measured: Duration::from_millis(measured),
     };
     [
-        bench(models::e4_disk(), 256 << 10, 30_000, 60_000),
-        bench(models::e1_ssd(), 16 << 10, 8_000, 4_000),
-        bench(models::e5_nvme(), 16 << 10, 700, 500),
+        (bench(models::e4_disk(), 30_000, 60_000), 256 << 10),
+        (bench(models::e1_ssd(), 8_000, 4_000), 16 << 10),
+        (bench(models::e5_nvme(), 700, 500), 16 << 10),
     ]
 }
 
 fn loads(paced_bytes: u64) -> [Load; 5] {
-    let random = |name, depth| Load { name, bytes: 4096, depth, pace: None, is_linear: false };
+    let random = Load::random;
     let apart = Duration::from_nanos(paced_bytes * 1000 / 12);
     [
         Load { bytes: paced_bytes, pace: Some(apart), ..random("12 MB/s", 8) },
@@ -94,21 +103,34 @@ fn loads(paced_bytes: u64) -> [Load; 5] {
     ]
 }
 
-fn rig(model: Model) -> Rig {
-    Rig::new(Setup {
-        model,
-        drives: SLOTS + 1,
+fn rig(bench: &Bench) -> Rig {
+    let spares = u16::from(bench.is_recovery);
+    let mut rig = Rig::new(Setup {
+        model: bench.model.clone(),
+        drives: bench.slots + spares,
         partitions: 1,
-        spares: 1,
+        spares,
         level: Level::Raid5,
         layout: 2,
-        chunk_bytes: 512 << 10,
+        chunk_bytes: bench.chunk_bytes,
         component_bytes: COMPONENT_BYTES,
         bitmap: BitmapChoice::None,
-        thread: ThreadTime::NONE,
+        host: bench.host,
         integrity: false,
         options: AssembleOptions::default(),
-    })
+    });
+    if bench.is_recovery {
+        rig.world
+            .run(rig.array.fail("drive0"), || false)
+            .expect("the run is not stopped")
+            .expect("the level survives it");
+    } else {
+        let zeros = rig.array.pool().zeroed(4096).freeze();
+        let written = rig.array.write(0, zeros, Durability::Ordinary);
+        rig.world.run(written, || false).expect("the run is not stopped").expect("no member fails here");
+        rig.assemble_again(); // without a stop, so that it has to be resynced
+    }
+    rig
 }
 
 /// The times of the requests that have ended.
@@ -116,6 +138,7 @@ fn rig(model: Model) -> Rig {
 struct Tally {
     stop: Cell<bool>,
     nanos: RefCell<Vec<u64>>,
+    requests: Requests,
 }
 
 impl Tally {
@@ -141,9 +164,12 @@ async fn request(rig: &Rig, load: &Load, tally: &Tally) {
                 clock.sleep_until(begin).await;
             }
             let number = next.replace(next.get() + 1);
-            let is_read = load.is_linear || random.borrow_mut().within(0..3) < READS_OF_3;
+            let is_read = load.is_linear || random.borrow_mut().within(0..3) < load.reads_of_3;
             let place = if load.is_linear { number % count } else { random.borrow_mut().within(0..count) };
             let begun = clock.now();
+            let Requests { under_way, ended } = &tally.requests;
+            under_way.set(under_way.get() + 1);
+            rig.host.request().await;
             if is_read {
                 let into = array.pool().take(load.bytes as usize);
                 array.read(place * load.bytes, into).await.expect("the level survives it");
@@ -151,87 +177,12 @@ async fn request(rig: &Rig, load: &Load, tally: &Tally) {
                 let written = array.write(place * load.bytes, zeros.clone(), Durability::Ordinary);
                 written.await.expect("the level survives it");
             }
+            under_way.set(under_way.get() - 1);
+            ended.set(ended.get() + 1);
             tally.nanos.borrow_mut().push(clock.now().since(begun).as_nanos() as u64);
         }
     });
     join_all(workers).await;
-}
-
-/// md's recovery: from three drives onto a fourth.
-struct Md {
-    stations: Vec<Rc<Station>>,
-    clock: VirtualClock,
-    /// Bytes of each member whose recovery has started, and those recovered.
-    started: Cell<u64>,
-    recovered: Cell<u64>,
-    /// For each drive, the bytes of other transfers when it last counted as busy.
-    last: RefCell<Vec<u64>>,
-}
-
-impl Md {
-    /// Bytes between two checks for other transfers.
-    const STEP_BYTES: u64 = 128 << 10;
-
-    /// The stripe cache: 256 pages of each member.
-    const CACHE_BYTES: u64 = 1 << 20;
-
-    /// Other transfers up to this many bytes since the last check that counted do not make a drive busy.
-    const IDLE_BYTES: u64 = 64 * 512;
-
-    /// `speed_limit_min` and `speed_limit_max`.
-    const SPEED_MIN: u64 = 1000 << 10;
-    const SPEED_MAX: u64 = 200_000 << 10;
-
-    /// Start of the data on a member.
-    const DATA_AT: u64 = 128 << 20;
-
-    fn new(stations: Vec<Rc<Station>>, clock: VirtualClock) -> Self {
-        let last = RefCell::new(vec![0; stations.len()]);
-        Self { stations, clock, started: Cell::new(0), recovered: Cell::new(0), last }
-    }
-
-    async fn step(&self, at: u64) {
-        let (target, sources) = self.stations.split_last().expect("there are four drives");
-        let request = |operation| Request { operation, at: Self::DATA_AT + at, bytes: Self::STEP_BYTES };
-        join_all(sources.iter().map(|source| source.serve(request(Operation::Read)))).await;
-        target.serve(request(Operation::Write)).await;
-        self.recovered.set(self.recovered.get() + Self::STEP_BYTES);
-    }
-
-    fn is_idle(&self) -> bool {
-        let moved = self.stations.iter().map(|station| {
-            let tally = station.tally();
-            (tally.read_bytes + tally.written_bytes).saturating_sub(self.started.get())
-        });
-        let mut is_idle = true;
-        for (last, moved) in self.last.borrow_mut().iter_mut().zip(moved) {
-            if moved.saturating_sub(*last) > Self::IDLE_BYTES {
-                *last = moved;
-                is_idle = false;
-            }
-        }
-        is_idle
-    }
-
-    async fn run(&self, stop: &Cell<bool>) {
-        let (begun, mut under_way) = (self.clock.now(), FuturesUnordered::new());
-        let due = |rate: u64| begun + Duration::from_secs_f64(self.started.get() as f64 / rate as f64);
-        while !stop.get() {
-            under_way.push(self.step(self.started.get()));
-            self.started.set(self.started.get() + Self::STEP_BYTES);
-            while under_way.len() as u64 * Self::STEP_BYTES >= Self::CACHE_BYTES {
-                under_way.next().await;
-            }
-            if self.clock.now() < due(Self::SPEED_MIN) && !self.is_idle() {
-                while under_way.next().await.is_some() {}
-            }
-            let sleep: Moment = due(Self::SPEED_MAX);
-            if self.clock.now() < sleep {
-                join(self.clock.sleep_until(sleep), async { while under_way.next().await.is_some() {} }).await;
-            }
-        }
-        while under_way.next().await.is_some() {}
-    }
 }
 
 /// Lets the engine's recovery begin, so that requests write to its target too, and freezes it.
@@ -247,20 +198,28 @@ async fn stand_still(rig: &Rig) {
 }
 
 /// The requests beside `sweeper`, and its speed in MB/s of each member.
-fn measure(bench: &Bench, load: &Load, sweeper: Sweeper) -> (Served, f64) {
-    let rig = rig(bench.model.clone());
+pub(super) fn measure(bench: &Bench, load: &Load, sweeper: Sweeper) -> (Served, f64) {
+    let rig = rig(bench);
     let (array, clock, tally) = (&rig.array, rig.world.clock(), Tally::default());
-    rig.world.run(array.fail("drive0"), || false).expect("the run is not stopped").expect("the level survives it");
-    let keeper = array.clone();
-    rig.world.spawn(async move { keeper.keep_whole().await });
-    if sweeper != Sweeper::Engine {
+    let is_engine = matches!(sweeper, Sweeper::Engine);
+    if bench.is_recovery || is_engine {
+        let keeper = array.clone();
+        rig.world.spawn(async move { keeper.keep_whole().await });
+    }
+    if bench.is_recovery && !is_engine {
         rig.world.run(stand_still(&rig), || false).expect("the run is not stopped");
     }
-    let md = Md::new(rig.stations()[1..].to_vec(), clock.clone());
-    let recovered = || match sweeper {
-        Sweeper::None => 0,
-        Sweeper::Md => md.recovered.get(),
-        Sweeper::Engine => array.status().sweep.map_or(0, |sweep| sweep.done_bytes),
+    let md = match sweeper {
+        Sweeper::Md(rules) => {
+            let stations = rig.stations()[usize::from(bench.is_recovery)..].to_vec();
+            Some(Md::new(Rules { is_recovery: bench.is_recovery, ..rules }, stations, rig.host.clone(), clock.clone()))
+        }
+        Sweeper::None | Sweeper::Engine => None,
+    };
+    let swept = || match &md {
+        Some(md) => md.swept(),
+        None if is_engine => array.status().sweep.map_or(0, |sweep| sweep.done_bytes),
+        None => 0,
     };
     let (warm_up, measured) = match load.pace {
         Some(_) => (bench.warm_up.max(PACED_WARM_UP), bench.measured.max(PACED_MEASURED)),
@@ -268,16 +227,16 @@ fn measure(bench: &Bench, load: &Load, sweeper: Sweeper) -> (Served, f64) {
     };
     let observer = async {
         clock.sleep_until(clock.now() + warm_up).await;
-        let at = recovered();
+        let at = swept();
         tally.nanos.borrow_mut().clear();
         clock.sleep_until(clock.now() + measured).await;
-        let (served, recovered) = (tally.served_in(measured), recovered() - at);
+        let (served, swept) = (tally.served_in(measured), swept() - at);
         tally.stop.set(true);
-        (served, recovered as f64 / measured.as_secs_f64() / 1e6)
+        (served, swept as f64 / measured.as_secs_f64() / 1e6)
     };
     let beside = async {
-        if sweeper == Sweeper::Md {
-            md.run(&tally.stop).await;
+        if let Some(md) = &md {
+            md.run(&tally.requests, &tally.stop).await;
         }
     };
     let ((outcome, ()), ()) = rig
@@ -297,7 +256,7 @@ fn row(bench: &Bench, load: &Load) -> (String, Vec<Option<f64>>) {
     };
     let numbers = [
         [Some(alone.per_second.round()), Some((alone.p99_nanos as f64 / 1e4).round() / 100.0)].as_slice(),
-        &of(Sweeper::Md),
+        &of(Sweeper::Md(Rules::DEFAULT)),
         &of(Sweeper::Engine),
     ]
     .concat();
@@ -307,7 +266,7 @@ fn row(bench: &Bench, load: &Load) -> (String, Vec<Option<f64>>) {
 /// All loads on all kinds of drives.
 pub(super) fn table() -> Table {
     let rows = benches();
-    let rows = rows.iter().flat_map(|bench| loads(bench.paced_bytes).into_iter().map(move |load| row(bench, &load)));
+    let rows = rows.iter().flat_map(|(bench, paced)| loads(*paced).into_iter().map(move |load| row(bench, &load)));
     let columns = ["", "requests/s", "p99 ms", "md: kept %", "p99 times", "MB/s", "here: kept %", "p99 times", "MB/s"];
     Table {
         title: "A recovery beside requests: what these keep of their rate, times their p99, MB/s of each member"

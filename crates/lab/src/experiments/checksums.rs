@@ -6,7 +6,7 @@
 //! size: pages in memory, open regions, checksums that wait to be written.
 
 use crate::drive::{Model, models};
-use crate::member::ThreadTime;
+use crate::host::HostTime;
 use crate::report::{Report, Table};
 use crate::rig::{Rig, Setup};
 use crate::workload::{Extent, Measured, Order, Workload, run as write};
@@ -105,7 +105,7 @@ fn measure(load: &Load, integrity: bool) -> Measured {
         chunk_bytes: 512 << 10,
         component_bytes: COMPONENT_BYTES,
         bitmap: BitmapChoice::None,
-        thread: ThreadTime::NONE,
+        host: HostTime::NONE,
         integrity,
         options: AssembleOptions::default(),
     });

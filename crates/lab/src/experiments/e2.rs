@@ -5,7 +5,7 @@
 //! that write. In both, md clears bits as soon as they are idle; this engine's default clears them sparingly.
 
 use crate::drive::models;
-use crate::member::ThreadTime;
+use crate::host::HostTime;
 use crate::report::{Figure, Report, Trace};
 use crate::rig::{Rig, Setup};
 use crate::workload::{Extent, Order, Workload, run as write};
@@ -40,7 +40,7 @@ fn rig(bitmap: Bitmap, chunk_bytes: u64, array_bytes: u64) -> Rig {
         chunk_bytes,
         component_bytes: array_bytes / 2,
         bitmap: bitmap.map_or(BitmapChoice::None, |_| BitmapChoice::Chunk(chunk_bytes)),
-        thread: ThreadTime::NONE,
+        host: HostTime::NONE,
         integrity: false,
         options: AssembleOptions { bitmap: bitmap.unwrap_or_default(), ..AssembleOptions::default() },
     });
@@ -62,39 +62,67 @@ fn iops_of(rig: &Rig, depth: u64, warm_up: Duration, measured: Duration) -> f64 
     write(rig, &random_writes(depth, Extent::Time { warm_up, measured })).requests_per_second()
 }
 
-/// fio's run as published: one minute, from a clean bitmap.
-fn minute(rig: &Rig) -> f64 {
-    iops_of(rig, 1, Duration::ZERO, Duration::from_secs(60))
+/// fio's run as published, one minute from a clean bitmap: the IOPS, and [`dirty`].
+fn minute(bitmap: BitmapPolicy) -> (f64, f64) {
+    let rig = published_rig(Some(bitmap));
+    (iops_of(&rig, 1, Duration::ZERO, Duration::from_secs(60)), dirty(&rig))
 }
 
-/// The IOPS when nearly every bit has been set, after six times as many writes as there are bits.
-fn steady(bitmap: Bitmap, depth: u64) -> f64 {
+/// The share of the array that would be resynced if the server died now, in %.
+fn dirty(rig: &Rig) -> f64 {
+    rig.array.status().bitmap.map_or(100.0, |bitmap| bitmap.set as f64 / bitmap.bits as f64 * 100.0)
+}
+
+/// When nearly every bit has been set, after six times as many writes as there are bits: the IOPS, and [`dirty`].
+fn steady(bitmap: Bitmap, depth: u64) -> (f64, f64) {
     let writes = if bitmap.is_some() { 6 * BITS } else { 0 };
     let (warm_up, measured) = (Duration::from_micros(writes * 64 / depth), Duration::from_secs(6) / depth as u32);
-    iops_of(&published_rig(bitmap), depth, warm_up, measured)
+    let rig = published_rig(bitmap);
+    (iops_of(&rig, depth, warm_up, measured), dirty(&rig))
+}
+
+/// [`dirty`] after a minute of 50 writes a second.
+fn dirty_at_leisure(bitmap: BitmapPolicy) -> f64 {
+    let rig = published_rig(Some(bitmap));
+    let extent = Extent::Time { warm_up: Duration::ZERO, measured: Duration::from_secs(60) };
+    write(&rig, &Workload { think: Duration::from_millis(20), ..random_writes(1, extent) });
+    dirty(&rig)
 }
 
 fn iops(workload: &str, setting: &str, published: Option<f64>, measured: f64) -> Figure {
     Figure { workload: workload.to_owned(), setting: setting.to_owned(), unit: "IOPS", published, measured }
 }
 
+/// The share of the array that a crash would leave to resync.
+fn to_resync(workload: &str, setting: &str, dirty: f64) -> Figure {
+    Figure { unit: "% of the array", ..iops(workload, &format!("to resync: {setting}"), None, dirty) }
+}
+
 /// Runs the experiment.
 pub(crate) fn run() -> Report {
     let default = Some(BitmapPolicy::default());
-    let published = "4 KiB random write, 1 under way, for a minute";
-    let mut figures: Vec<Figure> = [
-        ("last page as long as its bits", Some(MD_BEFORE), Some(1676.0)),
-        ("last page as the drive prefers", Some(MD_AFTER), Some(15_700.0)),
-        ("default", default, None),
-    ]
-    .map(|(setting, bitmap, value)| iops(published, setting, value, minute(&published_rig(bitmap))))
-    .into();
+    let busy = "4 KiB random write, 1 under way, for a minute";
+    let leisure = "4 KiB random write, 50 a second, for a minute";
+    let mut figures = Vec::new();
+    for (setting, bitmap, published) in [
+        ("last page as long as its bits", MD_BEFORE, Some(1676.0)),
+        ("last page as the drive prefers", MD_AFTER, Some(15_700.0)),
+        ("default", BitmapPolicy::default(), None),
+    ] {
+        let (measured, dirty) = minute(bitmap);
+        figures.push(iops(busy, setting, published, measured));
+        figures.push(to_resync(busy, setting, dirty));
+    }
+    for (setting, bitmap) in [("md's clearing", MD_AFTER), ("default", BitmapPolicy::default())] {
+        figures.push(to_resync(leisure, setting, dirty_at_leisure(bitmap)));
+    }
     for depth in [1, 32] {
         let workload = format!("4 KiB random write, {depth} under way, steady");
-        let (with, without) = (steady(default, depth), steady(None, depth));
+        let ((with, dirty), (without, _)) = (steady(default, depth), steady(None, depth));
         figures.push(iops(&workload, "default", None, with));
         figures.push(iops(&workload, "no bitmap", None, without));
         figures.push(Figure { unit: "%", ..iops(&workload, "default, of no bitmap", None, with / without * 100.0) });
+        figures.push(to_resync(&workload, "default", dirty));
     }
     figures.extend(member_writes(default));
     let setup = format!(

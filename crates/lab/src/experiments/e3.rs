@@ -3,9 +3,9 @@
 //! When a request fills a stripe in part, the new parity needs old data or old parity, unless the engine waits for the
 //! rest of the stripe.
 
-use crate::drive::models;
-use crate::member::ThreadTime;
-use crate::report::{Figure, Report};
+use crate::drive::{Model, models};
+use crate::host::HostTime;
+use crate::report::{Figure, Report, Table};
 use crate::rig::{Rig, Setup};
 use crate::workload::{Extent, Measured, Order, Workload, run as write};
 use engine::AssembleOptions;
@@ -27,13 +27,13 @@ enum Gather {
     Never,
 }
 
-fn rig(partitions: u16, gather: Gather) -> Rig {
+fn rig(model: Model, partitions: u16, gather: Gather) -> Rig {
     let mut options = AssembleOptions::default();
     if gather == Gather::Never {
         options.gather_bytes = 0;
     }
     Rig::new(Setup {
-        model: models::e3_ssd(),
+        model,
         drives: DRIVES,
         partitions,
         spares: 0,
@@ -42,7 +42,7 @@ fn rig(partitions: u16, gather: Gather) -> Rig {
         chunk_bytes: CHUNK_BYTES,
         component_bytes: 4 << 30,
         bitmap: BitmapChoice::None,
-        thread: ThreadTime::NONE,
+        host: if gather == Gather::Never { HostTime::NONE } else { HostTime::ENGINE },
         integrity: false,
         options,
     })
@@ -52,22 +52,34 @@ fn stripe_bytes(partitions: u16) -> u64 {
     u64::from(DRIVES * partitions - 1) * CHUNK_BYTES
 }
 
-/// One stream of linear writes. Four stripes are in flight, and at least 4 MiB.
-fn linear(partitions: u16, bytes: u64, gather: Gather) -> Measured {
-    let depth = (4 * stripe_bytes(partitions)).max(4 << 20).div_ceil(bytes);
+/// Requests in flight such that there are four stripes, and at least 4 MiB.
+fn deep(partitions: u16, bytes: u64) -> u64 {
+    (4 * stripe_bytes(partitions)).max(4 << 20).div_ceil(bytes)
+}
+
+/// One stream of linear writes.
+fn linear(rig: &Rig, bytes: u64, depth: u64) -> Measured {
     let extent = Extent::Time { warm_up: Duration::from_millis(100), measured: Duration::from_millis(400) };
     let (order, think) = (Order::Linear, Duration::from_micros(10));
-    let workload = Workload { bytes, order, jobs: 1, depth, think, within: u64::MAX, extent };
-    write(&rig(partitions, gather), &workload)
+    write(rig, &Workload { bytes, order, jobs: 1, depth, think, within: u64::MAX, extent })
 }
 
 /// Request lengths of the default's rows: small, large, and one that does not divide a stripe.
 const REQUESTS: [u64; 4] = [4 << 10, 64 << 10, 1000 << 10, 1 << 20];
 
-/// The speed, and the bytes that were read per byte written.
-fn figures(partitions: u16, bytes: u64, gather: Gather, setting: &str, published: Option<f64>) -> [Figure; 2] {
-    let measured = linear(partitions, bytes, gather);
-    let workload = format!("{} members, linear writes of {} KiB", partitions * DRIVES, bytes >> 10);
+/// Requests in flight in the default's rows, beside [`deep`].
+const DEPTHS: [u64; 4] = [1, 4, 16, 64];
+
+/// The bytes that were read for each byte written.
+fn read(measured: &Measured) -> f64 {
+    measured.drives.read_bytes as f64 / measured.bytes as f64
+}
+
+/// md without coalescing on a kind of drive: the speed, and the bytes that were read per byte written.
+fn figures(model: Model, partitions: u16, bytes: u64, setting: &str, published: f64) -> [Figure; 2] {
+    let commands = if model == models::e3_ssd() { "a command costs nothing" } else { "a command costs" };
+    let measured = linear(&rig(model, partitions, Gather::Never), bytes, deep(partitions, bytes));
+    let workload = format!("{} members, linear writes of {} KiB, {commands}", partitions * DRIVES, bytes >> 10);
     let figure = |setting: String, unit, published, measured| Figure {
         workload: workload.clone(),
         setting,
@@ -75,11 +87,30 @@ fn figures(partitions: u16, bytes: u64, gather: Gather, setting: &str, published
         published,
         measured,
     };
-    let read = measured.drives.read_bytes as f64 / measured.bytes as f64;
     [
-        figure(setting.to_owned(), "MB/s", published, measured.megabytes_per_second()),
-        figure(format!("{setting}, read for each byte written"), "bytes", None, read),
+        figure(setting.to_owned(), "MB/s", Some(published), measured.megabytes_per_second()),
+        figure(format!("{setting}, read for each byte written"), "bytes", None, read(&measured)),
     ]
+}
+
+/// The default at each depth.
+fn table(partitions: u16) -> Table {
+    let names = DEPTHS.map(|depth| depth.to_string()).into_iter().chain(["4 stripes".to_owned()]);
+    let columns = names.flat_map(|name| [format!("{name} under way"), "read".to_owned()]);
+    let round = |value: f64, scale: f64| Some((value * scale).round() / scale);
+    let row = |bytes: u64| {
+        let depths = DEPTHS.into_iter().chain([deep(partitions, bytes)]);
+        let numbers = depths.flat_map(|depth| {
+            let measured = linear(&rig(models::e3_ssd_commands(), partitions, Gather::Streams), bytes, depth);
+            [round(measured.megabytes_per_second(), 1.0), round(read(&measured), 100.0)]
+        });
+        (format!("{} KiB", bytes >> 10), numbers.collect())
+    };
+    Table {
+        title: format!("default, {} members: MB/s, and bytes read for each byte written", partitions * DRIVES),
+        columns: std::iter::once("linear writes of".to_owned()).chain(columns).collect(),
+        rows: REQUESTS.map(row).into(),
+    }
 }
 
 /// Runs the experiment.
@@ -87,12 +118,10 @@ pub(crate) fn run() -> Report {
     let mut all = Vec::new();
     for (partitions, stock, changed) in [(1, 550.0, 670.0), (4, 375.0, 670.0)] {
         let members = f64::from(partitions * DRIVES);
-        let never = figures(partitions, 1 << 20, Gather::Never, "nothing gathered (stock)", Some(stock));
-        all.extend(never);
         let full = stripe_bytes(partitions);
-        all.extend(figures(partitions, full, Gather::Never, "nothing gathered, full stripes (changed)", Some(changed)));
-        for bytes in REQUESTS {
-            all.extend(figures(partitions, bytes, Gather::Streams, "default", None));
+        for model in [models::e3_ssd(), models::e3_ssd_commands()] {
+            all.extend(figures(model.clone(), partitions, 1 << 20, "nothing gathered (stock)", stock));
+            all.extend(figures(model, partitions, full, "nothing gathered, full stripes (changed)", changed));
         }
         all.push(Figure {
             workload: format!("{members} members"),
@@ -106,12 +135,13 @@ pub(crate) fn run() -> Report {
         experiment: "e3",
         title: "linear writes to RAID-5",
         setup: format!(
-            "{DRIVES} drives ({}), as members and in 4 partitions each; chunk 64 KiB, 4 stripes and 4 MiB under way",
+            "{DRIVES} drives ({}), as members and in 4 partitions each; chunk 64 KiB, 4 stripes and 4 MiB under way \
+             where nothing else is said",
             models::e3_ssd().name
         ),
         figures: all,
         traces: Vec::new(),
-        tables: Vec::new(),
+        tables: vec![table(1), table(4)],
     }
 }
 
@@ -124,7 +154,8 @@ mod tests {
         for (partitions, bytes) in [1, 4].into_iter().flat_map(|partitions| REQUESTS.map(|bytes| (partitions, bytes))) {
             let members = f64::from(partitions * DRIVES);
             let theory = DRIVES_SPEED * (members - 1.0) / members;
-            let measured = linear(partitions, bytes, Gather::Streams);
+            let rig = rig(models::e3_ssd(), partitions, Gather::Streams);
+            let measured = linear(&rig, bytes, deep(partitions, bytes));
             let speed = measured.megabytes_per_second();
             assert!(speed >= 0.98 * theory, "{members} members, {bytes} bytes: {speed:.1} of {theory}");
             assert_eq!(measured.drives.reads, 0, "{members} members, {bytes} bytes");

@@ -5,7 +5,7 @@
 //! Beside them stand this engine's check, repair and replacement of a member, on three kinds of drive.
 
 use crate::drive::{Diskstats, Model, Request, Station, Tally, models};
-use crate::member::ThreadTime;
+use crate::host::HostTime;
 use crate::report::{Figure, Report, Table};
 use crate::rig::{Rig, Setup};
 use engine::{AssembleOptions, Clock, Operation, ScrubAction, ScrubRequest, ScrubState};
@@ -225,7 +225,7 @@ const COMPONENT_BYTES: u64 = 512 << 20;
 /// Corrupted blocks that a repair heals.
 const WRONG_BLOCKS: u64 = 2;
 
-fn rig(model: &Model, spares: u16) -> Rig {
+fn rig(model: &Model, spares: u16, host: HostTime) -> Rig {
     Rig::new(Setup {
         model: model.clone(),
         drives: SLOTS + spares,
@@ -236,7 +236,7 @@ fn rig(model: &Model, spares: u16) -> Rig {
         chunk_bytes: 512 * KIB,
         component_bytes: COMPONENT_BYTES,
         bitmap: BitmapChoice::None,
-        thread: ThreadTime::NONE,
+        host,
         integrity: false,
         options: AssembleOptions::default(),
     })
@@ -255,8 +255,8 @@ fn speed(seconds: f64) -> f64 {
 }
 
 /// A whole scrub, without any other load.
-fn scrub(model: &Model, action: ScrubAction) -> Scrubbed {
-    let rig = rig(model, 0);
+fn scrub(model: &Model, action: ScrubAction, host: HostTime) -> Scrubbed {
+    let rig = rig(model, 0, host);
     if action == ScrubAction::Repair {
         let data_at = 256 << 20; // after all metadata
         for number in 0..WRONG_BLOCKS {
@@ -276,9 +276,9 @@ fn scrub(model: &Model, action: ScrubAction) -> Scrubbed {
 
 /// Copies a whole member onto a spare that replaces it. Returns the statistics of the replaced member's drive, and the
 /// seconds.
-fn replace(model: &Model) -> (Diskstats, f64) {
+fn replace(model: &Model, host: HostTime) -> (Diskstats, f64) {
     const LEAVES: usize = 0;
-    let rig = rig(model, 1);
+    let rig = rig(model, 1, host);
     let (array, clock) = (rig.array.clone(), rig.world.clock());
     let keeper = array.clone();
     rig.world.spawn(async move { keeper.keep_whole().await });
@@ -319,7 +319,7 @@ fn delivered(model: &Model, operation: Operation) -> f64 {
 
 /// Random reads of 4 KiB per second with 16 in flight, and with a check beside them the MB/s of the check.
 fn foreground(model: &Model, with_check: bool) -> (f64, f64) {
-    let rig = rig(model, 0);
+    let rig = rig(model, 0, HostTime::ENGINE);
     let clock = rig.world.clock();
     if with_check {
         rig.array.begin_scrub(&ScrubRequest { action: ScrubAction::Check, range: None }).expect("a whole array");
@@ -331,6 +331,7 @@ fn foreground(model: &Model, with_check: bool) -> (f64, f64) {
     let readers = (0..16).map(|_| async {
         while !stop.get() {
             let at = random.borrow_mut().within(0..rig.array.bytes() / 4096) * 4096;
+            rig.host.request().await;
             rig.array.read(at, rig.array.pool().take(4096)).await.expect("no member fails");
             done.set(done.get() + 1);
         }
@@ -367,10 +368,12 @@ pub(crate) fn run() -> Report {
         };
         figure("a drive read from end to end", "MB/s", limit);
         for (name, action) in [("check", ScrubAction::Check), ("repair", ScrubAction::Repair)] {
-            let scrubbed = scrub(model, action);
-            let speed = speed(scrubbed.seconds);
-            figure(&format!("default, {name}"), "MB/s a member", speed);
-            figure(&format!("default, {name}, of what a drive gives"), "%", speed / limit * 100.0);
+            let scrubbed = scrub(model, action, HostTime::ENGINE);
+            let here = speed(scrubbed.seconds);
+            figure(&format!("default, {name}"), "MB/s a member", here);
+            figure(&format!("default, {name}, of what a drive gives"), "%", here / limit * 100.0);
+            let free = speed(scrub(model, action, HostTime::NONE).seconds);
+            figure(&format!("{name} on a host without cost, of what a drive gives"), "%", free / limit * 100.0);
             let healed = if action == ScrubAction::Repair {
                 format!(", {} blocks healed", scrubbed.healed)
             } else {
@@ -378,10 +381,13 @@ pub(crate) fn run() -> Report {
             };
             rows.push((format!("default, {name}{healed}: {}", model.name), iostat(&scrubbed.stats, scrubbed.seconds)));
         }
-        let (read, seconds) = replace(model);
+        let (read, seconds) = replace(model, HostTime::ENGINE);
+        let slower = limit.min(taken);
         figure("a drive written from end to end", "MB/s", taken);
         figure("default, replace", "MB/s a member", speed(seconds));
-        figure("default, replace, of what the slower of both does", "%", speed(seconds) / limit.min(taken) * 100.0);
+        figure("default, replace, of what the slower of both does", "%", speed(seconds) / slower * 100.0);
+        let free = speed(replace(model, HostTime::NONE).1);
+        figure("replace on a host without cost, of the slower", "%", free / slower * 100.0);
         rows.push((format!("default, replace, old member: {}", model.name), iostat(&[read], seconds)));
     }
     let ssd = models::e1_ssd();
@@ -445,13 +451,13 @@ mod tests {
         for model in &drives() {
             let limit = delivered(model, Operation::Read);
             for action in [ScrubAction::Check, ScrubAction::Repair] {
-                let scrubbed = scrub(model, action);
+                let scrubbed = scrub(model, action, HostTime::NONE);
                 let speed = speed(scrubbed.seconds);
                 assert!(speed >= 0.95 * limit, "{}, {action:?}: {speed:.0} of {limit:.0} MB/s", model.name);
                 let expected = if action == ScrubAction::Repair { WRONG_BLOCKS } else { 0 };
                 assert_eq!(scrubbed.healed, expected);
             }
-            let (limit, (_, seconds)) = (limit.min(delivered(model, Operation::Write)), replace(model));
+            let (limit, (_, seconds)) = (limit.min(delivered(model, Operation::Write)), replace(model, HostTime::NONE));
             assert!(
                 speed(seconds) >= 0.95 * limit,
                 "{}, replace: {:.0} of {limit:.0} MB/s",

@@ -3,7 +3,7 @@
 
 use super::beside;
 use crate::drive::{Model, models};
-use crate::member::ThreadTime;
+use crate::host::HostTime;
 use crate::report::{Figure, Report};
 use crate::rig::{Rig, Setup};
 use crate::workload::{Extent, Order, Workload, run as write};
@@ -35,7 +35,7 @@ fn rig(model: Model) -> Rig {
         chunk_bytes: 512 << 10,
         component_bytes: COMPONENT_BYTES,
         bitmap: BitmapChoice::None,
-        thread: ThreadTime::NONE,
+        host: HostTime::NONE,
         integrity: false,
         options: AssembleOptions::default(),
     })

@@ -3,10 +3,11 @@
 //! It turns arguments into calls of the engine, and results into text, JSON and an exit status. It knows nothing about
 //! RAID that the engine does not tell it, and never writes to a member itself.
 //!
-//! Its folders import one way, which `cargo xtask tidy` checks: `text <- opening <- {server, clients, measure} <- cli`.
+//! Its folders import one way, which `cargo xtask tidy` checks: `text <- opening <- {server, clients, measure} <- mdadm <- cli`.
 
 mod cli;
 mod clients;
+mod mdadm;
 mod measure;
 mod opening;
 mod server;

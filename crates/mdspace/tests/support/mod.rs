@@ -4,6 +4,7 @@
 pub(crate) mod containers;
 pub(crate) mod disks;
 pub(crate) mod nbd;
+pub(crate) mod traffic;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::PidfdFlags;
@@ -78,7 +79,7 @@ impl Workplace {
 }
 
 impl Run {
-    fn new(line: &str, output: Output) -> Self {
+    pub(crate) fn new(line: &str, output: Output) -> Self {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         let status = output.status.code().unwrap_or_else(|| panic!("{line}: killed: {stderr}"));
         Self { line: line.to_owned(), status, stdout: output.stdout, stderr }

@@ -79,7 +79,11 @@ fn superblock_of(image: &[u8], version: Version) -> Superblock {
     decode(version, MemberByte(at.0), place, image.len() as u64).expect("right").expect("there")
 }
 
-pub(super) async fn assemble(members: &[SimMember], options: AssembleOptions, world: &World) -> Result<Simulated, Refusal> {
+pub(super) async fn assemble(
+    members: &[SimMember],
+    options: AssembleOptions,
+    world: &World,
+) -> Result<Simulated, Refusal> {
     let candidates = members.iter().map(|member| Candidate { name: member.name(), member: member.clone() }).collect();
     Array::assemble(candidates, options, Pool::new(1 << 20), world.clock()).await
 }
@@ -199,7 +203,9 @@ impl Scene {
         let missing = array.status().missing;
         let mut unknown = 0;
         for datum in self.rows.iter().flat_map(|row| &row.data) {
-            if missing.contains(&datum.copies[0].0.0) && !truth.is_block_certain(datum.sector, self.shape.block_bytes as usize) {
+            if missing.contains(&datum.copies[0].0.0)
+                && !truth.is_block_certain(datum.sector, self.shape.block_bytes as usize)
+            {
                 unknown += 1;
                 continue;
             }

@@ -46,7 +46,10 @@ fn play(shape: Shape, policies: &[ConsistencyPolicy], seed: u64, seen: &mut Seen
         };
         let changes = async {
             for policy in policies {
-                array.set_consistency(*policy).await.unwrap_or_else(|refusal| panic!("{shape:?} {policy:?}: {refusal}"));
+                array
+                    .set_consistency(*policy)
+                    .await
+                    .unwrap_or_else(|refusal| panic!("{shape:?} {policy:?}: {refusal}"));
             }
         };
         join(join_all((0..2).map(writer)), changes).await;
@@ -57,7 +60,12 @@ fn play(shape: Shape, policies: &[ConsistencyPolicy], seed: u64, seen: &mut Seen
     let look_at_each = || {
         while cuts.get() < scene.boundaries.get() {
             cuts.set(cuts.get() + 1);
-            look(&scene, &format!("{shape:?} {policies:?} seed {seed} cut at {}", cuts.get()), cuts.get(), &mut seen.borrow_mut());
+            look(
+                &scene,
+                &format!("{shape:?} {policies:?} seed {seed} cut at {}", cuts.get()),
+                cuts.get(),
+                &mut seen.borrow_mut(),
+            );
         }
         false
     };
@@ -91,7 +99,7 @@ fn look(scene: &Scene, context: &str, cut: u64, seen: &mut Seen) {
         let check = async {
             match assemble(&members, AssembleOptions::default(), &world).await {
                 Ok(array) => {
-                    let has_log = array.status().consistency_policy == "ppl";
+                    let has_log = matches!(array.status().consistency_policy, "ppl" | "log");
                     seen.with_log += u64::from(has_log);
                     seen.without_log += u64::from(!has_log);
                     seen.lost_with_log += u64::from(has_log && lost.is_some());
@@ -112,13 +120,15 @@ fn look(scene: &Scene, context: &str, cut: u64, seen: &mut Seen) {
 
 #[test]
 fn a_change_of_the_policy_may_be_interrupted_anywhere() {
-    use ConsistencyPolicy::{Bitmap, PartialParity, Resync};
+    use ConsistencyPolicy::{Bitmap, PartialParity, Resync, StripeLog};
     let table = [
         (Shape { policy: Resync, ..SHAPE }, &[PartialParity, Resync, PartialParity][..]),
         (Shape { policy: Bitmap, missing: Some(2), version: Version::V1_1, ..SHAPE }, &[PartialParity, Bitmap]),
         (Shape { policy: PartialParity, block_bytes: 4096, ..SHAPE }, &[Bitmap, PartialParity]),
         (Shape { policy: PartialParity, missing: Some(0), ..SHAPE }, &[Resync, Bitmap, Resync]),
         (Shape { policy: Bitmap, version: Version::V1_0, ..SHAPE }, &[PartialParity]),
+        (Shape { policy: Bitmap, ..SHAPE }, &[StripeLog, PartialParity, StripeLog, Resync]),
+        (Shape { policy: Resync, missing: Some(1), ..SHAPE }, &[StripeLog, Resync, StripeLog]),
     ];
     let mut seen = Seen::default();
     for (shape, policies) in table {

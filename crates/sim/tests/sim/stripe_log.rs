@@ -53,7 +53,8 @@ impl Shape {
         let parities = if level == Level::Raid6 { 2 } else { 1 };
         let slots = parities + random.within(2..5) as u16;
         let lost = random.within(0..u64::from(parities) * 2);
-        let missing: BTreeSet<u16> = (0..lost.min(parities.into())).map(|_| random.within(0..slots.into()) as u16).collect();
+        let missing: BTreeSet<u16> =
+            (0..lost.min(parities.into())).map(|_| random.within(0..slots.into()) as u16).collect();
         let can_fail = missing.len() < usize::from(parities) && random.once_in(3);
         let fails = can_fail.then(|| random.within(0..slots.into()) as u16).filter(|slot| !missing.contains(slot));
         Self {
@@ -342,8 +343,7 @@ fn play(seed: u64, has_log: bool, seen: &mut Seen) {
         let context = format!("seed {seed}, {shape:?} without {lost:?}");
         let checked = world.run(
             async {
-                let array =
-                    assemble(&members, options, &world).await.unwrap_or_else(|why| panic!("{context}: {why}"));
+                let array = assemble(&members, options, &world).await.unwrap_or_else(|why| panic!("{context}: {why}"));
                 scene.check(&array).await
             },
             || false,

@@ -63,6 +63,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             found: Findings::default(),
             changes: Vec::new(),
         });
+        tracing::info!(target: LOG_TARGET, "{} begins", request.action.name());
         Ok(())
     }
 
@@ -89,7 +90,11 @@ impl<M: Member, C: Clock> Control<M, C> {
             if paused { &[ScrubState::Waiting, ScrubState::Running] } else { &[ScrubState::Paused] };
         let to = if paused { ScrubState::Paused } else { ScrubState::Waiting };
         let what = if paused { "no check or repair is under way" } else { "no check or repair is paused" };
-        self.change_scrub(from, to, what)
+        self.change_scrub(from, to, what)?;
+        let action = self.sweeps.scrub.borrow().as_ref().map(|scrub| scrub.report.action.name());
+        let does = if paused { "is paused" } else { "continues" };
+        tracing::info!(target: LOG_TARGET, "{} {does}", action.unwrap_or_default());
+        Ok(())
     }
 
     /// [`crate::Array::cancel_scrub`].

@@ -8,7 +8,7 @@
 
 use crate::base::buffer::Pool;
 use crate::device::in_use::Device;
-use crate::seam::bytes::replace_bytes;
+use crate::seam::bytes::{replace_bytes, write_bytes};
 use crate::seam::member::{Member, MemberError, Operation};
 use crate::seam::observe::Why;
 use format::partial_parity::{HEADER_BYTES, Header};
@@ -60,8 +60,12 @@ impl<M: Member> Device<M> {
     async fn put_parity_log(&self, log: &[u8], pool: &Pool) -> Result<(), MemberError> {
         let at = self.superblock.borrow().ppl_at().unwrap_or(MemberByte(0));
         let put = async {
-            replace_bytes(&self.member, pool, at, log).await?;
-            mutant!("entry-unflushed" => Ok(()), else self.member.flush(Why::Superblock).await)
+            let unit = u64::from(self.member.limits().logical_block_bytes);
+            match at.0.is_multiple_of(unit) && (log.len() as u64).is_multiple_of(unit) {
+                true => self.member.write(at, pool.copy_of(log), Why::Log).await?,
+                false => write_bytes(&self.member, pool, at, log).await?,
+            }
+            mutant!("entry-unflushed" => Ok(()), else self.member.flush(Why::Log).await)
         };
         self.with_timeout(Operation::Write, (at, log.len() as u64), pin!(put)).await.flatten()
     }

@@ -123,7 +123,10 @@ impl<M: Member> Device<M> {
         };
         let mut image = Vec::with_capacity(record.bytes() as usize);
         image.extend(record.encode(log.seed()));
-        part.entries.iter().filter_map(|(_, partial)| partial.as_ref()).for_each(|partial| image.extend_from_slice(partial));
+        part.entries
+            .iter()
+            .filter_map(|(_, partial)| partial.as_ref())
+            .for_each(|partial| image.extend_from_slice(partial));
         image.resize(image.len().next_multiple_of(PAGE_BYTES), 0);
         image
     }

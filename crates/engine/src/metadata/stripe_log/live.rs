@@ -42,13 +42,7 @@ impl Live {
     }
 
     /// Adds a record of the member in `slot`. A replay finds none of its records before `first`.
-    pub(super) fn add<'a>(
-        &mut self,
-        slot: Slot,
-        first: u64,
-        sequence: u64,
-        entries: impl Iterator<Item = &'a Entry>,
-    ) {
+    pub(super) fn add<'a>(&mut self, slot: Slot, first: u64, sequence: u64, entries: impl Iterator<Item = &'a Entry>) {
         let records = self.records.entry(slot).or_default();
         let mut gone = Vec::new();
         while records.front().is_some_and(|(old, _)| *old < first) {

@@ -14,8 +14,8 @@ use crate::command::server::arguments::ServeArguments;
 use crate::command::server::nbd_address::parse_loopback;
 use crate::command::text::geometry::GeometryText;
 use crate::command::text::level::{parse_layout, parse_level};
-use crate::command::text::size::Size;
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use crate::command::text::size::{Size, parse_sensible};
+use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use format::geometry::Level;
 use io::{Backend, Choice};
 use std::ffi::OsString;
@@ -27,19 +27,23 @@ use std::path::PathBuf;
 /// Creates, reads, writes and serves arrays in the format of Linux md, without the kernel's driver and
 /// without root. Members are image files or block devices.
 #[derive(Debug, Parser)]
-#[command(name = "mdspace", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(name = "mdspace", version, after_help = EXAMPLES, max_term_width = 100, disable_help_flag = true)]
 pub(crate) struct CommandLine {
     /// Compute parity with this kernel instead of the fastest one for this processor
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, hide = true, value_name = "NAME")]
     pub(crate) kernel: Option<String>,
 
+    /// Print help; --help explains more than -h
+    #[arg(long, short, global = true, action = ArgAction::Help, help_heading = GENERAL)]
+    help: Option<bool>,
+
     /// Format of warnings on standard error: text, or one JSON object per line, with its time
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT", help_heading = GENERAL)]
     pub(crate) log: LogFormat,
 
     /// How members and sockets are read and written: by io_uring, by threads, or by threads where the system refuses
     /// io_uring; the environment variable MDSPACE_IO sets the default
-    #[arg(long, global = true, value_enum, value_name = "BACKEND")]
+    #[arg(long, global = true, value_enum, value_name = "BACKEND", help_heading = GENERAL)]
     pub(crate) io: Option<IoBackend>,
 
     #[command(subcommand)]
@@ -73,6 +77,9 @@ pub(crate) enum LogFormat {
     Human,
     Json,
 }
+
+/// The heading of options that every command has. Help shows them last.
+const GENERAL: &str = "General options";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -145,6 +152,11 @@ pub(crate) enum Command {
     Overlay(OverlayArguments),
     /// Remove md superblocks from members that are not in use
     Wipe(WipeArguments),
+    /// Print the served arrays in the lines of /proc/mdstat
+    Mdstat,
+    /// Take mdadm's own arguments, and print what mdadm prints; the same when called by the name mdadm
+    #[command(disable_help_flag = true)]
+    Mdadm(MdadmArguments),
     /// Measure this machine: the engine beside the same members without RAID
     Bench(BenchArguments),
     /// Repeat published measurements of software RAID, on modelled drives in virtual time
@@ -152,6 +164,14 @@ pub(crate) enum Command {
     /// Write man pages and shell completions, for packages
     #[command(hide = true)]
     Generate(GenerateArguments),
+}
+
+/// `mdadm`
+#[derive(Debug, Args)]
+pub(crate) struct MdadmArguments {
+    /// mdadm's arguments; `mdspace mdadm --help` shows them
+    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<OsString>,
 }
 
 /// `up`
@@ -183,7 +203,7 @@ pub(crate) struct CreateArguments {
     pub(crate) level: Option<Level>,
 
     /// Bytes in a chunk: a power of two, 4K or more (RAID-0: any multiple of 4K)
-    #[arg(long, short, value_name = "SIZE")]
+    #[arg(long, short, value_name = "SIZE", value_parser = parse_sensible)]
     pub(crate) chunk: Option<Size>,
 
     /// Layout: left-symmetric (ls), left-asymmetric, ... for RAID-5 and 6; n2, f2, o2 for RAID-10
@@ -195,47 +215,47 @@ pub(crate) struct CreateArguments {
     pub(crate) name: Option<String>,
 
     /// Create each MEMBER that does not exist as a sparse file of this size
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_sensible)]
     pub(crate) size: Option<Size>,
 
     /// A spare member; may be given several times
-    #[arg(long, value_name = "MEMBER")]
+    #[arg(long, value_name = "MEMBER", help_heading = "Members")]
     pub(crate) spare: Vec<PathBuf>,
 
     /// Version of the superblock, which also decides its place on the member
-    #[arg(long, value_enum, default_value_t = Metadata::V1_2, value_name = "VERSION")]
+    #[arg(long, value_enum, default_value_t = Metadata::V1_2, value_name = "VERSION", help_heading = "Metadata and logs")]
     pub(crate) metadata: Metadata,
 
     /// Where data begins on each member, instead of the usual offset
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_sensible, help_heading = "Metadata and logs")]
     pub(crate) data_offset: Option<Size>,
 
     /// Bytes in a logical block of the array: 512 to 4096. The kernel's md needs Linux 6.19 for such an array
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", help_heading = "Metadata and logs")]
     pub(crate) logical_block_size: Option<Size>,
 
     /// The write-intent bitmap: on every member (internal), in a new file beside them, or none
-    #[arg(long, value_parser = parse_bitmap, value_name = "internal|none|./FILE")]
+    #[arg(long, value_parser = parse_bitmap, value_name = "internal|none|./FILE", help_heading = "Metadata and logs")]
     pub(crate) bitmap: Option<Bitmap>,
 
     /// Bytes for each bit of the bitmap: a power of two from 4K to 2G
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_sensible, help_heading = "Metadata and logs")]
     pub(crate) bitmap_chunk: Option<Size>,
 
     /// What keeps copies and parity in agreement after a loss of power: a resync of everything, the write-intent bitmap,
     /// or a log, which also protects what missing members held
-    #[arg(long, value_enum, value_name = "POLICY")]
+    #[arg(long, value_enum, value_name = "POLICY", help_heading = "Metadata and logs")]
     pub(crate) consistency_policy: Option<ConsistencyPolicy>,
 
     /// The shape of an array whose superblocks are lost: level, layout, chunk, offset, size and order in one text, as
     /// for `read`, which tries it without writing. With --assume-clean
     #[arg(long, value_name = "TEXT", requires = "assume_clean", conflicts_with_all = [
         "level", "chunk", "layout", "size", "data_offset", "spare", "integrity",
-    ])]
+    ], help_heading = "Members")]
     pub(crate) geometry: Option<GeometryText>,
 
     /// Assume that copies and parity agree already; they are not computed
-    #[arg(long)]
+    #[arg(long, help_heading = "Members")]
     pub(crate) assume_clean: bool,
 
     /// Keep a checksum of every 4 KiB of every member, so that reads detect and repair corrupt blocks
@@ -243,7 +263,7 @@ pub(crate) struct CreateArguments {
     pub(crate) integrity: bool,
 
     /// Overwrite members that belong to another array, or hold a file system or other data
-    #[arg(long)]
+    #[arg(long, help_heading = "Members")]
     pub(crate) force: bool,
 
     #[command(flatten)]
@@ -500,7 +520,7 @@ pub(crate) enum NewSize {
 }
 
 fn parse_component(text: &str) -> Result<NewSize, String> {
-    if text == "max" { Ok(NewSize::Max) } else { text.parse().map(NewSize::Bytes) }
+    if text == "max" { Ok(NewSize::Max) } else { parse_sensible(text).map(NewSize::Bytes) }
 }
 
 /// `update`

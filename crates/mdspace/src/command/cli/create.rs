@@ -254,9 +254,8 @@ fn chunk_bytes(level: Level, asked: Option<Size>) -> Result<Option<u64>, Failure
     if asked.is_some() && !level.has_chunks() {
         return Err(Failure::refused(format!("--chunk: {} has no chunks", level_name(level))));
     }
-    if let Some(Size(kib)) = asked.filter(|size| size.0 < 4096) {
-        let reason = format!("--chunk: {kib} bytes are less than 4K");
-        return Err(Failure::refused(reason).advise(format!("mdadm counts in KiB: here that is --chunk {kib}K")));
+    if let Some(Size(bytes)) = asked.filter(|size| size.0 < 4096) {
+        return Err(Failure::refused(format!("--chunk: {bytes} bytes are less than 4K")));
     }
     Ok(asked.map(|size| size.0))
 }

@@ -4,6 +4,7 @@
 //! It only prints advice. For a line that only reads, it suggests a line that only reads, and never one that changes an
 //! array.
 
+use crate::command::mdadm;
 use crate::names::name_of;
 use clap::error::{ContextKind, ContextValue, Error};
 use std::ffi::{OsStr, OsString};
@@ -24,7 +25,8 @@ pub(crate) fn answer(words: &[OsString]) -> Option<(String, String)> {
     if !first.starts_with('-') && !first.starts_with("/dev/md") && first != "create" {
         return None;
     }
-    let mode = typed.iter().find_map(|word| Mode::of(word))?;
+    // What has no words of its own here is typed as mdadm's.
+    let Some(mode) = typed.iter().find_map(|word| Mode::of(word)) else { return mdadm::answer(words) };
     let reason = format!("{}: an option of mdadm", mode.word);
     Some((reason, mode.next(&Line::of(&typed))))
 }
@@ -100,13 +102,14 @@ impl<'a> Mode<'a> {
                 None => "mdspace serve --scan".to_owned(),
             },
             Kind::Assemble => format!("mdspace serve {}", or("MEMBER...")),
-            Kind::Detail => "mdspace status".to_owned(),
+            Kind::Detail if line.scan => "mdspace list".to_owned(),
+            Kind::Detail => format!("mdspace status{}", line.chosen()),
             Kind::Examine if line.scan => format!("mdspace examine --scan {}", or("MEMBER...")),
             Kind::Examine => format!("mdspace examine {}", or("MEMBER...")),
-            Kind::Stop => "mdspace stop".to_owned(),
+            Kind::Stop => format!("mdspace stop{}", line.chosen()),
             Kind::Zero => format!("{WIPE} {}    shows what would be removed; without --dry-run it is", or("MEMBER...")),
-            Kind::Monitor => "mdspace monitor".to_owned(),
-            Kind::Wait(state) => format!("mdspace wait {state}"),
+            Kind::Monitor => format!("mdspace monitor{}", line.chosen()),
+            Kind::Wait(state) => format!("mdspace wait{} {state}", line.chosen()),
             Kind::Member(command) => format!("mdspace {command} {}", or("MEMBER")),
         }
     }
@@ -144,6 +147,12 @@ impl Line {
             }
         }
         line
+    }
+
+    /// The array's name, if the line has one; a number need not be the name.
+    fn chosen(&self) -> String {
+        let name = self.array.as_deref().and_then(|array| array.strip_prefix("/dev/md/"));
+        name.map(|name| format!(" {name}")).unwrap_or_default()
     }
 
     fn add_word(&mut self, word: &str) {
@@ -293,6 +302,15 @@ mod tests {
             ("--wait /dev/md0", "mdspace wait sync"),
             ("-W /dev/md0", "mdspace wait sync"),
             ("--wait-clean --scan", "mdspace wait clean"),
+            ("--detail /dev/md/data", "mdspace status data"),
+            ("--stop /dev/md/data", "mdspace stop data"),
+            ("--wait /dev/md/data", "mdspace wait data sync"),
+            ("-Ds", "mdspace list"),
+            ("--grow /dev/md0 --size=max", "mdspace mdadm --grow /dev/md0 --size=max"),
+            ("-X a.img", "mdspace mdadm -X a.img"),
+            ("--action=check /dev/md0", "mdspace mdadm --action=check /dev/md0"),
+            ("/dev/md0 --replace a --with b", "mdspace mdadm /dev/md0 --replace a --with b"),
+            ("--incremental a", "`mdspace mdadm --help-options` says what each option of mdadm is here"),
         ] {
             assert_eq!(next(typed).as_deref(), Some(expected), "{typed}");
         }

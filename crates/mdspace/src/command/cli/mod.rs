@@ -27,14 +27,18 @@ mod update;
 mod wipe;
 
 use crate::command::clients::{control, iostat, list, monitor, top, trace, wait};
+use crate::command::mdadm::{self, mdstat};
 use crate::command::measure::{bench, lab};
 use crate::command::server::serve;
 use crate::command::text::failure::Failure;
-use crate::command::text::output::{StandardError, tell};
+use crate::command::text::journal::{Prioritized, Priority};
+use crate::command::text::output::StandardError;
 use crate::machine::choose_backend;
 use arguments::{Command, CommandLine, IoBackend, LogFormat};
 use clap::{Parser, ValueEnum};
 use parity::Kernel;
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
@@ -46,18 +50,27 @@ const IO_VARIABLE: &str = "MDSPACE_IO";
 /// Carries out the process's arguments. This is the whole program.
 pub fn run() -> ExitCode {
     io::signal::ignore_file_size_limit_signal();
-    let line = match CommandLine::try_parse() {
+    let line = match CommandLine::try_parse_from(words()) {
         Ok(line) => line,
         Err(error) => return refuse(error),
     };
     log(line.log);
     match carry_out(&line) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(failure) => {
-            tell!("{failure}");
+            StandardError::lines(Priority::Error, &failure.to_string());
             failure.exit_code()
         }
     }
+}
+
+/// The process's words. Called as mdadm, by a link of that name, it takes mdadm's.
+fn words() -> Vec<OsString> {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    if words.first().is_some_and(|name| Path::new(name).file_name() == Some("mdadm".as_ref())) {
+        words.splice(..1, ["mdspace".into(), "mdadm".into()]);
+    }
+    words
 }
 
 /// Prints why the command line is refused; for mdadm's options and removed ones, what to do instead.
@@ -68,7 +81,7 @@ fn refuse(error: clap::Error) -> ExitCode {
         && let Some((reason, next)) = habits::answer(&words).or_else(|| habits::answer_to_removed_option(&error))
     {
         let failure = Failure::refused(reason).advise(next);
-        tell!("{failure}");
+        StandardError::lines(Priority::Error, &failure.to_string());
         return failure.exit_code();
     }
     habits::without_changes(error).exit()
@@ -81,8 +94,8 @@ fn log(format: LogFormat) {
     let log = tracing_subscriber::fmt::layer().with_writer(|| StandardError);
     let registry = tracing_subscriber::registry().with(shown);
     match format {
-        LogFormat::Human => registry.with(log.without_time()).init(),
-        LogFormat::Json => registry.with(log.json()).init(),
+        LogFormat::Human => registry.with(log.without_time().map_event_format(Prioritized)).init(),
+        LogFormat::Json => registry.with(log.json().map_event_format(Prioritized)).init(),
     }
 }
 
@@ -98,11 +111,13 @@ fn io_of(chosen: Option<IoBackend>) -> Result<IoBackend, Failure> {
     }
 }
 
-fn carry_out(line: &CommandLine) -> Result<(), Failure> {
+/// The exit status is that of success, except where mdadm has others.
+fn carry_out(line: &CommandLine) -> Result<ExitCode, Failure> {
     let kernel = line.kernel.as_deref().map(Kernel::by_name).transpose();
     let kernel = kernel.map_err(|error| Failure::refused(format!("--kernel: {error}")))?;
     choose_backend(io_of(line.io)?.choice());
-    match &line.command {
+    let done = match &line.command {
+        Command::Mdadm(arguments) => return Ok(mdadm::run(&arguments.words)),
         Command::Up(arguments) => up::run(arguments, kernel),
         Command::Create(arguments) => create::run(arguments, kernel),
         Command::Detect(arguments) => detect::run(arguments, kernel),
@@ -129,8 +144,10 @@ fn carry_out(line: &CommandLine) -> Result<(), Failure> {
         Command::Update(arguments) => update::run(arguments, kernel),
         Command::Overlay(arguments) => overlay::run(arguments, kernel),
         Command::Wipe(arguments) => wipe::run(arguments, kernel),
+        Command::Mdstat => mdstat::run(),
         Command::Bench(arguments) => bench::run(arguments, kernel),
         Command::Lab(arguments) => lab::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

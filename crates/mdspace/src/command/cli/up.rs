@@ -23,6 +23,7 @@ use crate::names::name_of;
 use engine::create::Recipe;
 use engine::status::Status;
 use format::geometry::Level;
+use io::net::SocketAccess;
 use parity::Kernel;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -58,9 +59,9 @@ pub(crate) fn run(arguments: &UpArguments, kernel: Option<&'static Kernel>) -> R
         let candidates = machine.open_all(&members, Purpose::Write)?;
         let array = machine.assemble_candidates(candidates, false, Purpose::Write).await?;
         let nbd = NbdSource::Address(NbdAddress::Unix(sockets.nbd));
-        let control = Control { source: ControlSource::Path(sockets.control), http };
+        let control = Control { source: ControlSource::Path(sockets.control, SocketAccess::default()), http };
         let server =
-            ArrayServer::start(&machine, Target::whole(array), nbd, &ExportArguments::default(), control).await?;
+            ArrayServer::start(&machine, Target::whole(array), vec![nbd], &ExportArguments::default(), control).await?;
         print(&server.greeting(arguments.json))?;
         if !arguments.json {
             print(&next_steps(&server, &members, is_new))?;

@@ -108,7 +108,8 @@ the last complete scrub, and the rows that it left wrong; what is under way, wit
 narrow terminal gets fewer columns. COLUMNS sets the width.
 
 Health: healthy; unsynced (a resync is due); degraded (members are missing); failed (the array takes no \
-writes); silent (the server does not answer); gone (the server was killed).
+writes); silent (the server does not answer); gone (the server was killed); not served (found by --all: the other \
+columns show what it would be).
 
 Servers are found by their sockets in your runtime directory; --control adds one elsewhere.
 
@@ -117,6 +118,15 @@ pub(crate) struct ListArguments {
     /// Also the server with this control socket; may be given several times
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Vec<PathBuf>,
+
+    /// Also the arrays on disks that are not served. The disks are only read, also those in use
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) all: bool,
+
+    /// Where --all looks: files, devices, directories; without them what the DEVICE lines of mdadm.conf name, or all block
+    /// devices
+    #[arg(value_name = "DISK", requires = "all")]
+    pub(crate) disks: Vec<OsString>,
 
     /// Repeat the list at this interval
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = parse_seconds)]
@@ -372,8 +382,8 @@ pub(crate) struct ReplaceArguments {
 Settings:
   bitmap         none, internal[:CHUNK], or /FILE[:CHUNK]: remove the write-intent bitmap, or add it to the members
                  or in a new file; with a file, serve the array with --bitmap FILE from then on
-  consistency-policy  resync, bitmap, or ppl: what bounds the resync after a crash; ppl, the partial parity log of
-                 RAID-5, also keeps a missing member's data right; bitmap and ppl replace each other
+  consistency-policy  resync, bitmap, ppl, or log: what bounds the resync after a crash; ppl, the partial parity log of
+                 RAID-5, and log, a stripe log, also keep missing members' data right
   integrity      on: start to use the room for checksums, at the array's next start
   max-corr-read-errors  a count: read errors allowed before a member is failed (default 20); halved every hour
   member-timeout  none, or seconds: a read that takes longer is reconstructed from other members; the member is
@@ -386,8 +396,8 @@ Settings:
                  auto is 512K, or what suits the members, in whole chunks
   sync-action    check, repair, idle, or frozen: start a scrub that checks or repairs; frozen: pause all sweeps;
                  idle: end the scrub, and continue the sweeps that are due
-  sync-speed-min  bytes a second, 1 or more: rate on each member that a sweep keeps under load (default 1000K)
-  sync-speed-max  none, or bytes a second, 1 or more: rate on each member that a sweep does not exceed
+  sync-speed-min  bytes a second, such as 20M: rate on each member that a sweep keeps under load (default 1000K)
+  sync-speed-max  none, or bytes a second, such as 200M: rate on each member that a sweep does not exceed
                  (default none)
   verify         always, or scrub: verify checksums on every read, or only in sweeps
 

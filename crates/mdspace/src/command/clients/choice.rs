@@ -179,7 +179,7 @@ fn line(typed: &[OsString], one: &Served, served: &[Served]) -> String {
 }
 
 /// A word as a shell takes it.
-fn shell_word(word: &str) -> String {
+pub(crate) fn shell_word(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:=+,@%".contains(c);
     if word.starts_with("$'") || (!word.is_empty() && word.chars().all(is_plain)) {
         return word.to_owned();

@@ -5,12 +5,12 @@ use crate::command::clients::arguments::{
     StatusArguments, StopArguments,
 };
 use crate::command::clients::choice::{self, Wanted};
-use crate::command::clients::figures::Figures;
+use crate::command::clients::figures::{Figures, Pace};
 use crate::command::clients::interval::Intervals;
 use crate::command::clients::iostat::measures;
 use crate::command::clients::report::StatusView;
 use crate::command::text::failure::Failure;
-use crate::command::text::output::{clear_screen, print, print_json};
+use crate::command::text::output::{clear_screen, print, print_json, print_states};
 use crate::names::name_of;
 use crate::place::is_uri;
 use export::control::{AddRequest, ApiError, Client, ClientError, MemberRequest, ReplaceRequest};
@@ -24,6 +24,9 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// How long the members are watched for what they show about a sweep.
+const PACE_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Runs `mdspace status`.
 pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
@@ -42,12 +45,16 @@ pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
                 None => Figures::sums(now.clone()),
                 Some(before) => Figures::between(before, &now),
             };
+            let pace = match before.is_none() && view.is_held_by_members() {
+                true => pace(&client, &now)?,
+                false => figures.pace(),
+            };
             before = Some(now);
             if arguments.watch.is_some() && is_screen {
                 clear_screen()?;
             }
             let behind = if arguments.watch.is_some() && !is_screen { "\n" } else { "" };
-            print(&format!("{}{behind}", view.report(&figures)))?;
+            print_states(&format!("{}{behind}", view.report(&figures, pace.as_ref())))?;
         }
         broken = view.broken;
     }
@@ -57,6 +64,12 @@ pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
         }
         None => Ok(()),
     }
+}
+
+/// How members limit a sweep: by measures since a moment ago.
+fn pace(client: &Client, before: &Measures) -> Result<Option<Pace>, Failure> {
+    std::thread::sleep(PACE_INTERVAL);
+    Ok(Figures::between(before, &measures(client)?).pace())
 }
 
 /// Runs `mdspace fail` (`route` `fail`) and `mdspace remove` (`remove`).
@@ -96,7 +109,7 @@ fn change_of(by: &ChangeArguments, member: Option<&OsStr>, route: &str, request:
     if by.told.json {
         print_json(&body)?
     } else {
-        print(&view(&body)?.text())?
+        print_states(&view(&body)?.text())?
     }
     Ok(body)
 }

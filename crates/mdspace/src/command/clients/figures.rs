@@ -3,6 +3,21 @@
 use crate::command::text::size::Size;
 use export::measure::{Done, Measures, Metered};
 
+/// A member that has a transfer under way for this percentage of the time has no more to give.
+const BUSY: f64 = 90.0;
+
+/// A member is slower than the others if they are busy for less than this part of its time.
+const BEHIND: f64 = 0.8;
+
+/// How members limit a sweep.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Pace {
+    /// One of them does: busy for so many percent of the time, and the others at most for so many.
+    Member { name: String, busy: f64, others: f64 },
+    /// All of them are about as busy.
+    AllMembers,
+}
+
 /// Measures of an interval, or since the server's start.
 pub(crate) struct Figures {
     measures: Measures,
@@ -62,6 +77,20 @@ impl Figures {
     /// Percentage of the time with at least one transfer under way.
     pub(crate) fn utilization(&self, metered: &Metered) -> f64 {
         (metered.busy_nanos as f64 * 100.0 / self.measures.nanos.max(1) as f64).min(100.0)
+    }
+
+    /// What the members show about a sweep that waits for nothing else; `None` without an interval.
+    pub(crate) fn pace(&self) -> Option<Pace> {
+        self.seconds?;
+        let mut busy: Vec<_> = self.members().map(|(name, metered)| (self.utilization(metered), name)).collect();
+        busy.sort_by(|a, b| b.0.total_cmp(&a.0));
+        match busy[..] {
+            [(first, name), (second, _), ..] if first >= BUSY && second < first * BEHIND => {
+                Some(Pace::Member { name: name.to_owned(), busy: first, others: second })
+            }
+            [(first, _), ..] if first >= BUSY => Some(Pace::AllMembers),
+            _ => None,
+        }
     }
 
     /// A line for each kind of request that occurred.
@@ -132,6 +161,31 @@ mod tests {
         }
         assert_eq!(milliseconds(Some(1_234_567)), "1.235");
         assert_eq!(milliseconds(None), "-");
+    }
+
+    #[test]
+    fn the_member_that_a_sweep_waits_for_is_named_only_if_the_others_wait_for_it() {
+        let busy = |percent: u64| {
+            let meter = Meter::default();
+            meter.begin(0);
+            meter.end(Kind::Read, 4096, 0, percent * 10_000_000, true);
+            meter.snapshot(1_000_000_000)
+        };
+        let slow = |others| Some(Pace::Member { name: "m1".to_owned(), busy: 95.0, others });
+        for (percents, expected) in [
+            (&[60, 95, 50][..], slow(60.0)),
+            (&[90, 95, 93], Some(Pace::AllMembers)),
+            (&[60, 70, 10], None),
+            (&[95], Some(Pace::AllMembers)),
+            (&[], None),
+        ] {
+            let members = percents.iter().enumerate();
+            let members =
+                members.map(|(at, percent)| MemberMeasures { name: format!("m{at}"), metered: busy(*percent) });
+            let measures = Measures { nanos: 1_000_000_000, requests: busy(0), members: members.collect() };
+            assert_eq!(Figures::averages(measures.clone()).pace(), expected, "{percents:?}");
+            assert_eq!(Figures::sums(measures).pace(), None, "sums since the start tell nothing of now");
+        }
     }
 
     #[test]

@@ -8,7 +8,8 @@ use crate::command::clients::control::client;
 use crate::command::clients::figures::{Figures, milliseconds};
 use crate::command::clients::interval::Intervals;
 use crate::command::text::failure::Failure;
-use crate::command::text::output::{columns, print, print_json};
+use crate::command::text::output::{print, print_json};
+use crate::command::text::screen::{table, width};
 use export::control::Client;
 use export::measure::{Done, Measures, Metered};
 use serde::Deserialize;
@@ -18,6 +19,9 @@ const HEADING: [&str; 23] = [
     "Device", "r/s", "rkB/s", "rrqm/s", "%rrqm", "r_await", "rareq-sz", "w/s", "wkB/s", "wrqm/s", "%wrqm", "w_await",
     "wareq-sz", "d/s", "dkB/s", "drqm/s", "%drqm", "d_await", "dareq-sz", "f/s", "f_await", "aqu-sz", "%util",
 ];
+
+/// Ranks of its columns on a narrow terminal (see [`table`]). Nothing is merged, so those columns go first.
+const RANKS: [u8; 23] = [0, 0, 1, 8, 8, 2, 5, 0, 1, 8, 8, 2, 5, 6, 6, 8, 8, 6, 7, 4, 4, 3, 0];
 
 /// The current measures of the server.
 pub(crate) fn measures(client: &Client) -> Result<Measures, Failure> {
@@ -39,18 +43,18 @@ pub(crate) fn run(arguments: &IostatArguments) -> Result<(), Failure> {
         if arguments.json {
             print_json(&before.as_ref().map_or_else(|| now.clone(), |before| now.since(before)))?;
         } else {
-            print(&format!("{}\n", report(&figures)))?;
+            print(&format!("{}\n", report(&figures, width())))?;
         }
         before = Some(now);
     }
     Ok(())
 }
 
-fn report(figures: &Figures) -> String {
+fn report(figures: &Figures, width: Option<usize>) -> String {
     let devices = std::iter::once(("array", figures.requests())).chain(figures.members());
     let rows = devices.map(|(name, metered)| row(figures, name, metered));
     let heading = HEADING.map(str::to_owned).to_vec();
-    columns(&std::iter::once(heading).chain(rows).collect::<Vec<_>>())
+    table(&std::iter::once(heading).chain(rows).collect::<Vec<_>>(), &RANKS, 0, width)
 }
 
 /// Rate, kB a second, merges, mean time, mean size.
@@ -91,7 +95,7 @@ mod tests {
         let metered = meter.snapshot(2_000_000_000);
         let members = vec![MemberMeasures { name: "a.img".to_owned(), metered }];
         let figures = Figures::averages(Measures { nanos: 2_000_000_000, members, ..Measures::default() });
-        let text = report(&figures);
+        let text = report(&figures, None);
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows.iter().map(Vec::len).collect::<Vec<_>>(), [23; 3]);
         let value = |name: &str| rows[2][HEADING.iter().position(|heading| *heading == name).expect("a column")];
@@ -113,6 +117,13 @@ mod tests {
             ("%util", "0.30"),
         ] {
             assert_eq!(value(column), expected, "{column}");
+        }
+        let words: Vec<&str> = text.split_whitespace().collect();
+        for width in 60..=200 {
+            let narrow = report(&figures, Some(width));
+            assert!(narrow.lines().all(|line| line.len() <= width), "{width}: {narrow}");
+            assert!(narrow.split_whitespace().all(|word| words.contains(&word)), "a number is cut: {narrow}");
+            assert!(narrow.contains("%util") && narrow.contains("r/s"), "{width}: {narrow}");
         }
     }
 }

@@ -4,13 +4,14 @@
 
 use crate::command::clients::arguments::ListArguments;
 use crate::command::clients::interval::Intervals;
-use crate::command::clients::served::{Answer, ArrayView, LastScrubView, Served, ask_all};
+use crate::command::clients::on_disks::find;
+use crate::command::clients::served::{Answer, ArrayView, LastScrubView, OnDisks, Served, ask_all};
 use crate::command::opening::sockets::control_sockets;
 use crate::command::text::failure::Failure;
-use crate::command::text::output::{clear_screen, columns, print, print_json};
+use crate::command::text::output::{clear_screen, print_json, print_states};
+use crate::command::text::screen::{self, width};
 use crate::command::text::size::Size;
 use crate::names::name_of;
-use ratatui::crossterm::terminal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::IsTerminal;
@@ -22,7 +23,11 @@ pub(crate) fn run(arguments: &ListArguments) -> Result<(), Failure> {
     for _ in Intervals::new(arguments.watch, arguments.count) {
         let mut sockets = control_sockets();
         sockets.extend(arguments.control.iter().filter(|path| !sockets.contains(path)).cloned().collect::<Vec<_>>());
-        let served = ask_all(sockets); // in the order of the sockets' names, so that no line of --watch moves
+        let mut served = ask_all(sockets); // in the order of the sockets' names, so that no line of --watch moves
+        if arguments.all {
+            let found = find(&arguments.disks, &served)?;
+            served.extend(found);
+        }
         if arguments.json {
             print_json(&served.iter().map(Listed::of).collect::<Vec<_>>())?;
             continue;
@@ -31,16 +36,9 @@ pub(crate) fn run(arguments: &ListArguments) -> Result<(), Failure> {
             clear_screen()?;
         }
         let behind = if arguments.watch.is_some() && !is_screen { "\n" } else { "" };
-        print(&format!("{}{behind}", report(&served, width(is_screen))))?;
+        print_states(&format!("{}{behind}", report(&served, width())))?;
     }
     Ok(())
-}
-
-/// The columns of the terminal; COLUMNS counts more, as in ps(1). `None` for no limit.
-fn width(is_screen: bool) -> Option<usize> {
-    let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let of_screen = || terminal::size().ok().filter(|_| is_screen).map(|(columns, _)| columns.into());
-    set.or_else(of_screen).filter(|columns| *columns > 0)
 }
 
 /// An array of the list. Its fields are a stable interface (docs/json.md).
@@ -60,19 +58,26 @@ struct Listed<'a> {
     sync_action: Option<&'a str>,
     sweep: Option<&'a Value>,
     last_scrub: Option<&'a LastScrubView>,
-    control: String,
+    control: Option<String>,
     pid: Option<i32>,
+    /// Of an array that is not served: the members that were found.
+    members: Option<&'a [String]>,
 }
 
 impl<'a> Listed<'a> {
     fn of(served: &'a Served) -> Self {
         let array = served.array();
+        let is_on_disks = matches!(served.answer, Answer::NotServed(_));
         Self {
             name: served.name(),
-            uuid: array.map_or_else(|| served.short_uuid(), |array| array.uuid.clone()),
+            uuid: match &served.answer {
+                Answer::NotServed(found) => found.uuid.clone(),
+                _ => array.map_or_else(|| served.short_uuid(), |array| array.uuid.clone()),
+            },
             health: health(served),
             reason: match &served.answer {
                 Answer::Silent(reason) => Some(reason),
+                Answer::NotServed(found) => found.array.as_ref().err().map(String::as_str),
                 Answer::Array(_) | Answer::Gone => None,
             },
             state: array.map(|array| &*array.state),
@@ -84,8 +89,12 @@ impl<'a> Listed<'a> {
             sync_action: array.map(|array| &*array.sync_action),
             sweep: array.and_then(|array| array.sweep.as_ref()),
             last_scrub: array.and_then(|array| array.last_scrub.as_ref()),
-            control: name_of(&served.socket),
-            pid: array.map(|array| array.served.pid),
+            control: (!is_on_disks).then(|| name_of(&served.socket)),
+            pid: array.map(|array| array.served.pid).filter(|_| !is_on_disks),
+            members: match &served.answer {
+                Answer::NotServed(found) => Some(&found.members[..]),
+                _ => None,
+            },
         }
     }
 }
@@ -95,6 +104,7 @@ fn health(served: &Served) -> &'static str {
         Answer::Array(array) => array.health(),
         Answer::Silent(_) => "silent",
         Answer::Gone => "gone",
+        Answer::NotServed(_) => "not served",
     }
 }
 
@@ -116,9 +126,17 @@ fn report(served: &[Served], width: Option<usize>) -> String {
                 text +=
                     &format!("gone: {socket}: its server was killed; serve the array again, or remove the socket\n");
             }
+            Answer::NotServed(found) => text += &on_disks(found),
         }
     }
     text
+}
+
+/// The members of an array that is not served, and why it cannot be read.
+fn on_disks(found: &OnDisks) -> String {
+    let name = if found.name.is_empty() { &found.uuid } else { &found.name };
+    let reason = found.array.as_ref().err().map(|reason| format!("\n  cannot be started: {reason}"));
+    format!("not served: {name}: on {}{}\n", found.members.join(" "), reason.unwrap_or_default())
 }
 
 /// A column: its heading, its rank (the highest is left out first), and an array's cell.
@@ -128,9 +146,8 @@ struct Column {
     cell: fn(&ArrayView, u64) -> String,
 }
 
-/// Ranks of the columns that every server has.
+/// The rank of the column behind the name. Name and health stay.
 const UUID_RANK: u8 = 7;
-const HEALTH_RANK: u8 = 1;
 
 /// The columns between the uuid and the health.
 const SHAPE: [Column; 4] = [
@@ -146,55 +163,23 @@ const ACTIVITY: [Column; 2] = [
     Column { heading: "under way", rank: 3, cell: |array, _| under_way(array) },
 ];
 
-/// The shortest name that is shown in a narrow table, before columns are left out.
-const NAME_COLUMNS_MIN: usize = 8;
-
-/// One line for each of `served`, in at most `width` columns: of a name that is too long the end is left out, and
-/// columns by their rank.
+/// One line for each of `served`, in at most `width` columns.
 fn table(served: &[Served], width: Option<usize>, now: u64) -> String {
-    let shown = |most: u8, name_columns: usize| {
-        let is_shown = |rank: u8| rank <= most;
-        let row = |one: &Served| {
-            let cells = |columns: &[Column]| {
-                let shown = columns.iter().filter(|column| is_shown(column.rank));
-                let cell = |column: &Column| one.array().map_or("-".to_owned(), |array| (column.cell)(array, now));
-                shown.map(cell).collect::<Vec<_>>()
-            };
-            let uuid = is_shown(UUID_RANK).then(|| one.short_uuid());
-            let name = vec![cut(&one.name(), name_columns)];
-            [name, uuid.into_iter().collect(), cells(&SHAPE), vec![health(one).to_owned()], cells(&ACTIVITY)].concat()
-        };
-        let headings = |columns: &[Column]| {
-            columns.iter().filter(|column| is_shown(column.rank)).map(|column| column.heading).collect::<Vec<_>>()
-        };
-        let uuid = if is_shown(UUID_RANK) { vec!["uuid"] } else { Vec::new() };
-        let heading = [vec!["name"], uuid, headings(&SHAPE), vec!["health"], headings(&ACTIVITY)].concat();
-        let heading = heading.into_iter().map(str::to_owned).collect();
-        columns(&std::iter::once(heading).chain(served.iter().map(row)).collect::<Vec<_>>())
+    let cells = |columns: &[Column], one: &Served| {
+        let cell = |column: &Column| one.array().map_or("-".to_owned(), |array| (column.cell)(array, now));
+        columns.iter().map(cell).collect::<Vec<_>>()
     };
-    let longest = served.iter().map(|one| one.name().chars().count()).max().unwrap_or(0).max("name".len());
-    let Some(width) = width else { return shown(u8::MAX, longest) };
-    let columns_of = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-    for most in (HEALTH_RANK..=8).rev() {
-        let text = shown(most, longest);
-        let over = columns_of(&text).saturating_sub(width);
-        if over == 0 {
-            return text;
-        }
-        if longest.saturating_sub(over) >= NAME_COLUMNS_MIN {
-            return shown(most, longest - over);
-        }
-    }
-    shown(HEALTH_RANK, NAME_COLUMNS_MIN)
-}
-
-/// The text in at most `columns` columns.
-fn cut(text: &str, columns: usize) -> String {
-    match text.chars().count() > columns {
-        true => text.chars().take(columns.saturating_sub(1)).chain(['…']).collect(),
-        false if text.is_empty() => "-".to_owned(),
-        false => text.to_owned(),
-    }
+    let row = |one: &Served| {
+        let name = if one.name().is_empty() { "-".to_owned() } else { one.name() };
+        let health = vec![health(one).to_owned()];
+        [vec![name, one.short_uuid()], cells(&SHAPE, one), health, cells(&ACTIVITY, one)].concat()
+    };
+    let headings = |columns: &[Column]| columns.iter().map(|column| column.heading).collect::<Vec<_>>();
+    let heading = [vec!["name", "uuid"], headings(&SHAPE), vec!["health"], headings(&ACTIVITY)].concat();
+    let heading = heading.into_iter().map(str::to_owned).collect();
+    let ranks = |columns: &[Column]| columns.iter().map(|column| column.rank).collect::<Vec<_>>();
+    let ranks = [vec![0, UUID_RANK], ranks(&SHAPE), vec![0], ranks(&ACTIVITY)].concat();
+    screen::table(&std::iter::once(heading).chain(served.iter().map(row)).collect::<Vec<_>>(), &ranks, 0, width)
 }
 
 fn state(array: &ArrayView) -> String {
@@ -275,8 +260,6 @@ mod tests {
              music  0123abcd  raid5  3T    3/4  clean  degraded  2h, 5 wrong  recover 12.3 %, 34M/s\n\
              left   88888888  -      -     -    -      gone      -            -\n"
         );
-        assert_eq!(cut("a long name", 6), "a lon…");
-        assert_eq!(cut("", 6), "-");
     }
 
     #[test]

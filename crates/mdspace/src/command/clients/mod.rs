@@ -8,6 +8,7 @@ mod interval;
 pub(crate) mod iostat;
 pub(crate) mod list;
 pub(crate) mod monitor;
+mod on_disks;
 mod report;
 pub(crate) mod scrub;
 pub(crate) mod served;

@@ -1,11 +1,15 @@
 //! The status of a served array as text, in the words of its JSON fields.
 
-use crate::command::clients::figures::{Figures, time};
+use crate::command::clients::figures::{Figures, Pace, time};
 use crate::command::clients::served::LastScrubView;
-use crate::command::text::output::columns;
+use crate::command::text::screen::{table, width};
 use crate::command::text::size::Size;
 use crate::command::text::wording::{describe, minutes, utc};
 use serde::Deserialize;
+
+/// Ranks of the columns of the members' table (see [`table`]), and the column of their names.
+const RANKS: [u8; 9] = [1, 0, 0, 3, 3, 2, 5, 5, 4];
+const NAMES: usize = 1;
 
 /// The fields of a served array's status that are printed.
 #[derive(Debug, Deserialize)]
@@ -65,8 +69,13 @@ struct SweepView {
 }
 
 impl SweepView {
-    /// A line as in /proc/mdstat.
-    fn text(&self) -> String {
+    /// Whether nothing but its members holds the sweep.
+    fn is_held_by_members(&self) -> bool {
+        !self.paused && self.held_by.is_none()
+    }
+
+    /// A line as in /proc/mdstat. `pace` counts for a sweep that nothing else holds.
+    fn text(&self, pace: Option<&Pace>) -> String {
         let Self { action, percent, .. } = self;
         let (done, total, rate) = (Size(self.done_bytes), Size(self.total_bytes), Size(self.bytes_per_second));
         if self.paused {
@@ -76,7 +85,13 @@ impl SweepView {
         let held = match self.held_by.as_deref() {
             Some("requests") => ", yields to requests (faster: set sync-speed-min)".to_owned(),
             Some(setting) => format!(", held by {setting}"),
-            None => String::new(),
+            None => match pace {
+                Some(Pace::Member { name, busy, others }) => {
+                    format!(", held by {name} (busy {busy:.0} % of the time, the others {others:.0} % at most)")
+                }
+                Some(Pace::AllMembers) => ", held by its members, which are all busy".to_owned(),
+                None => String::new(),
+            },
         };
         format!("  {action}: {percent:.1} % ({done} of {total}), {rate}/s{left}{held}\n")
     }
@@ -231,7 +246,7 @@ impl StatusView {
 
     /// The running sweep, as /proc/mdstat prints it.
     pub(crate) fn sweep_line(&self) -> Option<String> {
-        self.sweep.as_ref().map(SweepView::text)
+        self.sweep.as_ref().map(|sweep| sweep.text(None))
     }
 
     /// The running sweep and the percentage done.
@@ -241,15 +256,20 @@ impl StatusView {
 
     /// The whole report, without measures.
     pub(crate) fn text(&self) -> String {
-        self.lines(None)
+        self.lines(None, None)
     }
 
-    /// The whole report, with measures.
-    pub(crate) fn report(&self, figures: &Figures) -> String {
-        self.lines(Some(figures))
+    /// The whole report, with measures, and with how members limit the sweep.
+    pub(crate) fn report(&self, figures: &Figures, pace: Option<&Pace>) -> String {
+        self.lines(Some(figures), pace)
     }
 
-    fn lines(&self, figures: Option<&Figures>) -> String {
+    /// Whether a sweep is under way that nothing but its members holds.
+    pub(crate) fn is_held_by_members(&self) -> bool {
+        self.sweep.as_ref().is_some_and(SweepView::is_held_by_members)
+    }
+
+    fn lines(&self, figures: Option<&Figures>, pace: Option<&Pace>) -> String {
         let mut text = self.headline();
         let chunk = if self.chunk_bytes > 0 { format!(", chunk {}", Size(self.chunk_bytes)) } else { String::new() };
         let unit = self.stripe_size_bytes.map(|bytes| format!(", stripe size {}", Size(bytes))).unwrap_or_default();
@@ -276,8 +296,8 @@ impl StatusView {
             text += &format!("  takes no writes: {reason}\n");
         }
         match &self.sweep {
-            Some(sweep) => text += &sweep.text(),
-            None if self.sync_action == "frozen" => text += "  sweeps are frozen\n",
+            Some(sweep) => text += &sweep.text(pace),
+            None if self.sync_action == "frozen" => text += "  sweeps are frozen (continue: set sync-action=idle)\n",
             None => {}
         }
         if let Some(reason) = &self.sweep_failure {
@@ -287,7 +307,7 @@ impl StatusView {
             text += &format!("  {}\n", last.text());
         }
         text += &figures.map(Figures::requests_text).unwrap_or_default();
-        text += &columns(&self.rows(figures));
+        text += &table(&self.rows(figures), &RANKS, NAMES, width());
         text.extend(self.members.iter().filter_map(MemberView::healing));
         for left_out in &self.left_out {
             text += &format!("not used: {}: {}\n", left_out.name, left_out.reason);
@@ -348,5 +368,37 @@ impl StatusView {
         std::iter::once(heading.into_iter().map(str::to_owned).collect())
             .chain(rows.into_iter().map(|(_, row)| row))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_sweep_says_what_holds_it_and_what_changes_that() {
+        let slow = Pace::Member { name: "c".to_owned(), busy: 98.6, others: 41.0 };
+        for (held_by, paused, pace, expected) in [
+            (None, false, None, "10 MiB/s, finish in 0:05 min"),
+            (None, false, Some(&slow), "held by c (busy 99 % of the time, the others 41 % at most)"),
+            (None, false, Some(&Pace::AllMembers), "held by its members, which are all busy"),
+            (None, true, Some(&slow), "paused"),
+            (Some("requests"), false, Some(&slow), "yields to requests (faster: set sync-speed-min)"),
+            (Some("sync-speed-max"), false, Some(&slow), "held by sync-speed-max"),
+        ] {
+            let sweep: SweepView = serde_json::from_value(json!({
+                "action": "recover", "done_bytes": 50 << 20, "total_bytes": 100 << 20, "percent": 50.0,
+                "bytes_per_second": 10 << 20, "seconds_left": 5, "paused": paused, "held_by": held_by,
+            }))
+            .expect("the fields of a sweep");
+            assert_eq!(sweep.is_held_by_members(), held_by.is_none() && !paused);
+            let text = sweep.text(pace);
+            assert_eq!(
+                text.trim_end().rsplit_once("), ").map(|(_, rest)| rest.ends_with(expected)),
+                Some(true),
+                "{text}"
+            );
+        }
     }
 }

@@ -30,6 +30,18 @@ pub(crate) enum Answer {
     Silent(String),
     /// No process listens on the socket: its server was killed.
     Gone,
+    /// There is no server: the array was found on disks.
+    NotServed(Box<OnDisks>),
+}
+
+/// An array that was found on disks and is not served.
+#[derive(Debug)]
+pub(crate) struct OnDisks {
+    pub(crate) uuid: String,
+    pub(crate) name: String,
+    pub(crate) members: Vec<String>,
+    /// Its status if it were read now, or why it cannot be.
+    pub(crate) array: Result<ArrayView, String>,
 }
 
 /// The fields of a served array's status that lists, choices and waits need.
@@ -107,17 +119,24 @@ impl Served {
     pub(crate) fn array(&self) -> Option<&ArrayView> {
         match &self.answer {
             Answer::Array(array) => Some(array),
+            Answer::NotServed(found) => found.array.as_ref().ok(),
             Answer::Silent(_) | Answer::Gone => None,
         }
     }
 
     /// The array's name; from the name of the socket, if the server did not answer.
     pub(crate) fn name(&self) -> String {
+        if let Answer::NotServed(found) = &self.answer {
+            return found.name.clone();
+        }
         self.array().map_or_else(|| named_after(&self.socket).0, |array| array.name.clone())
     }
 
     /// The first digits of the array's uuid; empty if they are unknown.
     pub(crate) fn short_uuid(&self) -> String {
+        if let Answer::NotServed(found) = &self.answer {
+            return found.uuid.chars().take(UUID_DIGITS).collect();
+        }
         let digits = |array: &ArrayView| array.uuid.chars().take(UUID_DIGITS).collect();
         self.array().map_or_else(|| named_after(&self.socket).1, digits)
     }

@@ -99,7 +99,7 @@ fn draw(frame: &mut Frame<'_>, scene: &Scene) {
         Layout::vertical(heights.into_iter().chain([Constraint::Min(3), Constraint::Length(1)])).areas(frame.area());
     frame.render_widget(Paragraph::new(heading(scene)), head);
     draw_sweep(frame, &scene.status, gauge);
-    frame.render_widget(Paragraph::new(request_lines(scene)), requests);
+    frame.render_widget(Paragraph::new(request_lines(scene, requests.width)), requests);
     draw_members(frame, scene, members);
     let paused = if scene.is_paused { "  PAUSED" } else { "" };
     frame.render_widget(Paragraph::new(format!("q quit   p pause{paused}")).style(Modifier::DIM), keys);
@@ -134,23 +134,40 @@ fn heading(scene: &Scene) -> Vec<Line<'static>> {
 
 fn draw_sweep(frame: &mut Frame<'_>, status: &StatusView, area: Rect) {
     if let (Some((_, percent)), Some(label)) = (status.sweep(), status.sweep_line()) {
-        let gauge = Gauge::default().ratio((percent / 100.0).clamp(0.0, 1.0)).label(label.trim().to_owned());
+        // A label that is too long ends after a part, never within a number.
+        let label = parts_fitting(label.trim().split_inclusive(", "), area.width);
+        let label = label.trim_end_matches(", ").to_owned();
+        let gauge = Gauge::default().ratio((percent / 100.0).clamp(0.0, 1.0)).label(label);
         frame.render_widget(gauge.gauge_style(Style::new().fg(Color::Yellow)), area);
     }
 }
 
-fn request_lines(scene: &Scene) -> Vec<Line<'static>> {
+/// The first of `parts`, as many as have room in `width`.
+fn parts_fitting<'a>(parts: impl Iterator<Item = &'a str>, width: u16) -> String {
+    let mut text = String::new();
+    for part in parts {
+        if text.chars().count() + part.trim_end().chars().count() > usize::from(width) {
+            break;
+        }
+        text += part;
+    }
+    text
+}
+
+fn request_lines(scene: &Scene, width: u16) -> Vec<Line<'static>> {
     let Scene { figures, .. } = scene;
     let requests = figures.requests();
     let line = |name: &str, done: &Done| {
         let tail = |share| done.latencies.quantile(share).map_or("-".to_owned(), time);
         let (rate, bytes) = (figures.rate(done.count), figures.bytes(done.bytes));
         let mean = done.mean_nanos().map_or("-".to_owned(), time);
-        Line::from(format!(
-            "{name:8} {rate:>9.0}/s  {bytes:>14}   mean {mean:>8}  50 % {:>8}  99 % {:>8}",
-            tail(0.5),
-            tail(0.99)
-        ))
+        let parts = [
+            format!("{name:8} {rate:>9.0}/s  {bytes:>14}"),
+            format!("   mean {mean:>8}"),
+            format!("  50 % {:>8}", tail(0.5)),
+            format!("  99 % {:>8}", tail(0.99)),
+        ];
+        Line::from(parts_fitting(parts.iter().map(|part| &**part), width))
     };
     vec![
         line("reads", &requests.read),
@@ -160,42 +177,72 @@ fn request_lines(scene: &Scene) -> Vec<Line<'static>> {
     ]
 }
 
-/// Columns of the members' table, and their widths. The bar gets the rest.
-const COLUMNS: [(&str, u16); 9] = [
-    ("slot", 4),
-    ("member", 20),
-    ("state", 10),
-    ("read", 13),
-    ("written", 13),
-    ("r_await", 8),
-    ("w_await", 8),
-    ("queue", 5),
-    ("util", 5),
+/// A column of the members' table: its heading, width and rank. A narrow terminal has no room for the highest ranks.
+struct Column {
+    heading: &'static str,
+    width: u16,
+    rank: u8,
+}
+
+/// The columns. The bar of a sweep gets the rest.
+const COLUMNS: [Column; 9] = [
+    Column { heading: "slot", width: 4, rank: 0 },
+    Column { heading: "member", width: 20, rank: 0 },
+    Column { heading: "state", width: 11, rank: 0 },
+    Column { heading: "read", width: 13, rank: 2 },
+    Column { heading: "written", width: 13, rank: 2 },
+    Column { heading: "r_await", width: 8, rank: 3 },
+    Column { heading: "w_await", width: 8, rank: 3 },
+    Column { heading: "queue", width: 5, rank: 4 },
+    Column { heading: "util", width: 5, rank: 1 },
 ];
 
+/// The shortest bar.
+const BAR_MIN: u16 = 5;
+
+/// The highest rank whose columns have room in `width`, and the width of the bar then.
+fn fitting(width: u16) -> (u8, u16) {
+    let fixed = |most: u8| -> u16 {
+        COLUMNS.iter().filter(|column| column.rank <= most).map(|column| column.width + 1).sum::<u16>() + 2
+    };
+    let most = (0..=4).rev().find(|most| fixed(*most) + BAR_MIN <= width).unwrap_or(0);
+    (most, width.saturating_sub(fixed(most)).max(BAR_MIN))
+}
+
 fn draw_members(frame: &mut Frame<'_>, scene: &Scene, area: Rect) {
-    let fixed: u16 = COLUMNS.iter().map(|(_, width)| width + 1).sum();
-    let bar = area.width.saturating_sub(fixed + 2).max(4);
-    let widths = COLUMNS.iter().map(|(_, width)| *width).chain([bar]);
-    let names =
-        COLUMNS.iter().map(|(name, _)| *name).chain([if scene.status.sweep().is_some() { "swept" } else { "" }]);
-    let heading = Row::new(names.collect::<Vec<_>>()).style(Modifier::BOLD);
-    let rows = scene.status.places().map(|(slot, name, state)| member_row(scene, slot, name, state, bar));
+    let (most, bar) = fitting(area.width);
+    let shown = || COLUMNS.iter().filter(move |column| column.rank <= most);
+    let widths = shown().map(|column| column.width).chain([bar]);
+    let swept = if scene.status.sweep().is_some() { "swept" } else { "" };
+    let headings = shown().map(|column| column.heading).chain([swept]);
+    let heading = Row::new(headings.collect::<Vec<_>>()).style(Modifier::BOLD);
+    let rows = scene.status.places().map(|(slot, name, state)| {
+        let (cells, bar) = member_cells(scene, slot, name, state, bar);
+        let cells = cells.into_iter().zip(&COLUMNS).filter(|(_, column)| column.rank <= most).map(|(cell, _)| cell);
+        Row::new(cells.chain([bar]).collect::<Vec<_>>())
+    });
     let table = Table::new(rows, widths.map(Constraint::Length)).header(heading).block(Block::bordered());
     frame.render_widget(table, area);
 }
 
-fn member_row<'a>(scene: &Scene, slot: Option<u16>, name: &'a str, state: &'a str, width: u16) -> Row<'a> {
+/// The cells of a member's row, and its bar.
+fn member_cells<'a>(
+    scene: &Scene,
+    slot: Option<u16>,
+    name: &'a str,
+    state: &'a str,
+    bar: u16,
+) -> ([Cell<'a>; 9], Cell<'a>) {
     let figures = &scene.figures;
     let nothing = Metered::default();
     let metered = figures.member(name).unwrap_or(&nothing);
     let mean = |done: &Done| done.mean_nanos().map_or("-".to_owned(), time);
     let style = Style::new().fg(color_of(state));
     // The end of a long path identifies it best.
-    let room = usize::from(COLUMNS[1].1);
+    let room = usize::from(COLUMNS[1].width);
     let short: String = name.chars().skip(name.chars().count().saturating_sub(room)).collect();
     let swept = scene.status.sweep().filter(|_| matches!(state, "in_sync" | "recovering"));
-    Row::new([
+    let cells = [
         Cell::from(slot.map_or("-".to_owned(), |slot| slot.to_string())),
         Cell::from(short),
         Cell::from(state).style(style),
@@ -205,8 +252,8 @@ fn member_row<'a>(scene: &Scene, slot: Option<u16>, name: &'a str, state: &'a st
         Cell::from(mean(&metered.write)),
         Cell::from(format!("{:.1}", figures.queue(metered))),
         Cell::from(format!("{:.0} %", figures.utilization(metered))),
-        Cell::from(swept.map_or(String::new(), |(_, percent)| position(percent, width))).style(style),
-    ])
+    ];
+    (cells, Cell::from(swept.map_or(String::new(), |(_, percent)| position(percent, bar))).style(style))
 }
 
 /// A bar, filled as far as a sweep has come.
@@ -268,7 +315,7 @@ mod tests {
         assert!(lines[3].starts_with("reads            1/s         4 MiB/s   mean  2.00 ms"), "{lines:#?}");
         let line =
             |word: &str| lines.iter().find(|line| line.contains(word)).unwrap_or_else(|| panic!("{word}: {lines:#?}"));
-        assert!(line("b.img").contains("in_sync    4 MiB/s       0 bytes/s     2.00 ms  -"), "{lines:#?}");
+        assert!(line("b.img").contains("in_sync     4 MiB/s       0 bytes/s     2.00 ms  -"), "{lines:#?}");
         assert!(line("first.img").contains("ath/to/the/first.img"), "a path's end is shown: {lines:#?}");
         let bar = |word: &str| line(word).chars().filter(|c| *c == '█').count();
         let rest = line("c.img").chars().filter(|c| *c == '░').count();
@@ -284,6 +331,24 @@ mod tests {
         assert!(screen(&broken, 100, 12)[1].starts_with("takes no writes: two members failed"));
         for (width, height) in [(1, 1), (10, 3), (40, 8), (300, 4)] {
             screen(&broken, width, height);
+        }
+    }
+
+    #[test]
+    fn a_narrower_terminal_shows_less_and_cuts_no_number() {
+        let scene = scene(None);
+        let words = |width| -> Vec<String> {
+            let text = screen(&scene, width, 16).join("\n").replace(['│', '─', '┌', '┐', '└', '┘', '█', '░'], " ");
+            text.split_whitespace().map(|word| word.trim_end_matches(',').to_owned()).collect()
+        };
+        let whole = words(200);
+        for width in 60..200 {
+            for word in words(width) {
+                assert!(whole.contains(&word), "{width}: {word} is cut: {:#?}", screen(&scene, width, 16));
+            }
+            for word in ["in_sync", "recovering", "util", "50.0"] {
+                assert!(words(width).contains(&word.to_owned()), "{width}: {word}: {:#?}", screen(&scene, width, 16));
+            }
         }
     }
 

@@ -13,6 +13,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// Headings of options in help.
+const FINDING: &str = "Which members";
+const UNUSUAL: &str = "Damaged, unclean and unusual arrays";
+
 /// Members of an existing array.
 #[derive(Debug, Args)]
 pub(crate) struct MemberArguments {
@@ -62,48 +66,48 @@ pub(crate) struct AssembleArguments {
     members: Vec<OsString>,
 
     /// Take only members of the array with this UUID, and skip everything else
-    #[arg(long, value_name = "UUID", conflicts_with = "scan")]
+    #[arg(long, value_name = "UUID", conflicts_with = "scan", help_heading = FINDING)]
     uuid: Option<ArrayUuid>,
 
     /// Take only members of the array with this name, with or without its host, and skip everything else
-    #[arg(long, conflicts_with_all = ["scan", "uuid"])]
+    #[arg(long, conflicts_with_all = ["scan", "uuid"], help_heading = FINDING)]
     name: Option<String>,
 
     /// Take the array of an ARRAY line in mdadm.conf; MEMBER then names that array: /dev/md/data, data, or its UUID
-    #[arg(long)]
+    #[arg(long, help_heading = FINDING)]
     scan: bool,
 
     /// The file to read instead of /etc/mdadm/mdadm.conf
-    #[arg(long, value_name = "FILE", requires = "scan")]
+    #[arg(long, value_name = "FILE", requires = "scan", help_heading = FINDING)]
     config: Option<PathBuf>,
 
     /// Assemble with stale members (the fewest and freshest that suffice), or although dirty and degraded; warnings
     /// name what may be lost or wrong. Reading writes nothing
-    #[arg(long)]
+    #[arg(long, help_heading = UNUSUAL)]
     pub(crate) force: bool,
 
     /// Start with fewer members than the array needs, for reading: what those hold is read, everything else is an error
-    #[arg(long, conflicts_with = "geometry")]
+    #[arg(long, conflicts_with = "geometry", help_heading = UNUSUAL)]
     pub(crate) partial: bool,
 
     /// How a RAID-0 of unequal members was striped, if its superblocks do not say
-    #[arg(long, value_name = "LAYOUT")]
+    #[arg(long, value_name = "LAYOUT", help_heading = UNUSUAL)]
     pub(crate) raid0_layout: Option<Raid0Layout>,
 
     /// The file that holds the array's write-intent bitmap, if it is kept in one
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = UNUSUAL)]
     pub(crate) bitmap: Option<PathBuf>,
 
     /// For reading in the middle of a reshape: the file that `mdadm --grow --backup-file` named. It has the bytes that the
     /// reshape was writing over
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = UNUSUAL)]
     pub(crate) backup_file: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) maps: MapArguments,
 
     /// Also read blocks that the members' bad-block logs list; they may hold old data. Only for reading
-    #[arg(long)]
+    #[arg(long, help_heading = UNUSUAL)]
     pub(crate) ignore_bad_blocks: bool,
 
     #[command(flatten)]
@@ -114,7 +118,7 @@ pub(crate) struct AssembleArguments {
     /// their slots, and the word `missing` is a slot without one
     #[arg(long, value_name = "TEXT", conflicts_with_all = [
         "scan", "uuid", "name", "force", "raid0_layout", "bitmap", "backup_file", "ignore_bad_blocks", "overlay",
-    ])]
+    ], help_heading = UNUSUAL)]
     geometry: Option<GeometryText>,
 }
 
@@ -123,11 +127,11 @@ pub(crate) struct AssembleArguments {
 pub(crate) struct MapArguments {
     /// The map of an image that ddrescue or HDDSuperClone made of a failing disk: what the map does not call finished
     /// comes from the other members. May be given several times. For reading, or with --overlay
-    #[arg(long = "map", value_name = "IMAGE=MAPFILE")]
+    #[arg(long = "map", value_name = "IMAGE=MAPFILE", help_heading = UNUSUAL)]
     named: Vec<OsString>,
 
     /// Use the map beside each image: disk.img.map, or disk.map of disk.img
-    #[arg(long = "maps")]
+    #[arg(long = "maps", help_heading = UNUSUAL)]
     beside: bool,
 }
 

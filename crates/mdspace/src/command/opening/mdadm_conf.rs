@@ -18,9 +18,9 @@ const PLACES: [&str; 2] = ["/etc/mdadm/mdadm.conf", "/etc/mdadm.conf"];
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ArrayLine {
     /// `/dev/md/data`, if the line names a device.
-    device: Option<String>,
+    pub(crate) device: Option<String>,
     pub(crate) uuid: Option<ArrayUuid>,
-    name: Option<String>,
+    pub(crate) name: Option<String>,
     /// Globs of the members' paths.
     devices: Vec<String>,
     /// The file that holds the write-intent bitmap.
@@ -80,6 +80,16 @@ impl Config {
                     .advise(format!("choose one; {}", known())))
             }
         }
+    }
+
+    /// All `ARRAY` lines.
+    pub(crate) fn arrays(&self) -> &[ArrayLine] {
+        &self.arrays
+    }
+
+    /// Globs and paths of the possible members of any array.
+    pub(crate) fn all_places(&self) -> Vec<OsString> {
+        self.places(&ArrayLine::default())
     }
 
     /// Globs and paths of the possible members of `array`.

@@ -7,7 +7,7 @@ use crate::command::text::failure::Failure;
 use crate::machine::refuse_duplicates;
 use crate::names::name_of;
 use crate::place::{identity, is_uri, split_word};
-use format::superblock::Superblock;
+use format::superblock::{Superblock, Version};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,14 @@ impl FromStr for ArrayUuid {
             *byte = pair[0] << 4 | pair[1];
         }
         Ok(Self(bytes))
+    }
+}
+
+impl ArrayUuid {
+    /// mdadm's form of the uuid of metadata 0.90, which it prints as four numbers; and back.
+    pub(crate) fn with_words_reversed(mut self) -> Self {
+        self.0.as_chunks_mut::<4>().0.iter_mut().for_each(|word| word.reverse());
+        self
     }
 }
 
@@ -58,6 +66,10 @@ impl ArrayChoice {
     /// Whether a member with this superblock belongs to the array.
     pub(crate) fn is_of(&self, superblock: &Superblock) -> bool {
         match self {
+            // mdadm and its configuration have another form of the uuid of 0.90.
+            Self::Uuid(uuid) if superblock.version == Version::V0_90 => {
+                [uuid.0, uuid.with_words_reversed().0].contains(&superblock.set_uuid)
+            }
             Self::Uuid(uuid) => superblock.set_uuid == uuid.0,
             Self::Name(wanted) => {
                 let name = superblock.set_name.as_bytes();

@@ -36,8 +36,7 @@ pub(crate) struct Sockets {
 impl Sockets {
     /// The sockets of the array `name`, in the user's own directory, which is created if needed.
     pub(crate) fn of_array(name: &str, uuid: ArrayUuid) -> Result<Self, Failure> {
-        let directory = own_directories().swap_remove(0);
-        make_own(&directory)?;
+        let directory = own_directory()?;
         let stem = stem(name, uuid);
         Ok(Self {
             nbd: directory.join(format!("{stem}.nbd.sock")),
@@ -49,6 +48,19 @@ impl Sockets {
     pub(crate) fn of_up(directory: &Path) -> Self {
         Self { nbd: directory.join("nbd.sock"), control: directory.join(CONTROL_SUFFIX) }
     }
+}
+
+/// The directory of the sockets of servers that are started now, which is created if needed.
+pub(crate) fn own_directory() -> Result<PathBuf, Failure> {
+    let directory = own_directories().swap_remove(0);
+    make_own(&directory)?;
+    Ok(directory)
+}
+
+/// The path of `file` in that directory, if the directory is there and no other user can write to it.
+pub(crate) fn own_place(file: &str) -> Option<PathBuf> {
+    let directory = own_directories().swap_remove(0);
+    check_directory(&directory).is_ok().then(|| directory.join(file))
 }
 
 /// The control sockets of this user, in each directory that commands search. A server may have left its socket behind.
@@ -92,14 +104,16 @@ fn own_directories() -> Vec<PathBuf> {
     directories_of(rustix::process::getuid(), runtime, Path::new("/run/user"))
 }
 
-/// Socket directories of the user `uid`. The runtime directory that a login creates counts even if the environment does
+/// Socket directories of the user `uid`. A login of root also sees the servers that units started. The runtime directory that a login creates counts even if the environment does
 /// not name it (under `su`, in a unit). A server started before that login has its sockets in the last directory.
 fn directories_of(uid: Uid, runtime: Option<OsString>, runtimes: &Path) -> Vec<PathBuf> {
+    let of_units = PathBuf::from("/run/mdspace");
     if let Some(runtime) = runtime {
-        return vec![Path::new(&runtime).join("mdspace")];
+        let is_logins = uid.is_root() && Path::new(&runtime) == runtimes.join("0");
+        return std::iter::once(Path::new(&runtime).join("mdspace")).chain(is_logins.then_some(of_units)).collect();
     }
     if uid.is_root() {
-        return vec![PathBuf::from("/run/mdspace")];
+        return vec![of_units];
     }
     let runtime = runtimes.join(uid.as_raw().to_string());
     let is_there = check_directory_of(&runtime, uid).is_ok();
@@ -191,5 +205,8 @@ mod tests {
         let given = directories_of(user, Some("/elsewhere".into()), runtimes.path());
         assert_eq!(given, [PathBuf::from("/elsewhere/mdspace")]);
         assert_eq!(directories_of(Uid::ROOT, None, runtimes.path()), [PathBuf::from("/run/mdspace")]);
+        let login = runtimes.path().join("0");
+        let of_login = directories_of(Uid::ROOT, Some(login.clone().into()), runtimes.path());
+        assert_eq!(of_login, [login.join("mdspace"), PathBuf::from("/run/mdspace")]);
     }
 }

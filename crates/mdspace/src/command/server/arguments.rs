@@ -3,6 +3,7 @@
 use crate::command::opening::arguments::AssembleArguments;
 use crate::command::server::nbd_address::{NbdAddress, parse_loopback};
 use crate::command::server::settings::parse_stripe_size;
+use crate::command::server::socket_access::{AccessArguments, ControlAccessArguments};
 use clap::{Args, ValueEnum};
 use engine::StripeSize;
 use std::net::SocketAddr;
@@ -40,39 +41,40 @@ Examples:
 
 SIGINT and SIGTERM finish received requests, mark the array clean and end the server.")]
 pub(crate) struct ServeArguments {
-    #[command(flatten)]
-    pub(crate) assemble: AssembleArguments,
-
     /// Serve only what has this name inside of the array: a partition (its number), a logical volume of LVM
     /// (GROUP/VOLUME), or an array. The members may be of several arrays then
     #[arg(long, value_name = "NAME")]
     pub(crate) inner: Option<String>,
 
-    /// Address for NBD clients: unix:PATH or tcp:HOST:PORT; without --tls=require on this machine only
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) nbd: Option<NbdAddress>,
+    /// Address for NBD clients: unix:PATH or tcp:HOST:PORT; without --tls=require on this machine only; may be given
+    /// several times
+    #[arg(long, value_name = "ADDRESS", help_heading = "Exports")]
+    pub(crate) nbd: Vec<NbdAddress>,
 
     #[command(flatten)]
     pub(crate) exports: ExportArguments,
 
     /// The control socket, for `status` and other commands
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = "Control and watching")]
     pub(crate) control: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub(crate) control_access: ControlAccessArguments,
+
     /// Also serve the page, metrics and control over HTTP on this loopback address, such as 127.0.0.1:9187
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_loopback)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_loopback, help_heading = "Control and watching")]
     pub(crate) http: Option<SocketAddr>,
 
     /// File with the token that HTTP clients need for changes; without a token HTTP changes nothing
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Control and watching")]
     pub(crate) http_token_file: Option<PathBuf>,
 
     /// Size of writes to the write-intent bitmap
-    #[arg(long, value_enum, default_value_t = WriteSize::Preferred)]
+    #[arg(long, value_enum, default_value_t = WriteSize::Preferred, help_heading = "Tuning")]
     pub(crate) bitmap_writes: WriteSize,
 
     /// When bits of the bitmap are cleared
-    #[arg(long, value_enum, default_value_t = Clearing::Sparing)]
+    #[arg(long, value_enum, default_value_t = Clearing::Sparing, help_heading = "Tuning")]
     pub(crate) bitmap_clearing: Clearing,
 
     /// Write nothing, neither data nor superblocks
@@ -80,17 +82,20 @@ pub(crate) struct ServeArguments {
     pub(crate) read_only: bool,
 
     /// Unit of reads and writes in partly changed stripes: 4K to the chunk, or auto for exactly the bytes needed
-    #[arg(long, value_parser = parse_stripe_size, value_name = "auto|SIZE", default_value = "auto")]
+    #[arg(long, value_parser = parse_stripe_size, value_name = "auto|SIZE", default_value = "auto", help_heading = "Tuning")]
     pub(crate) stripe_size: StripeSize,
 
     /// Answer writes when the members have them (writethrough), or from memory, as a disk with a volatile cache
     /// (writeback)
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, help_heading = "Tuning")]
     pub(crate) cache: CacheMode,
 
     /// Print the array's status as JSON (docs/json.md), in one line, once clients can connect
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) assemble: AssembleArguments,
 }
 
 /// When `serve` answers a write.
@@ -107,35 +112,38 @@ pub(crate) struct ExportArguments {
     /// TLS for NBD: never, if the client wants it, or always
     #[cfg(feature = "tls")]
     #[arg(long, value_enum, default_value_t, requires_if("on", "tls_certificates"))]
-    #[arg(requires_if("require", "tls_certificates"))]
+    #[arg(requires_if("require", "tls_certificates"), help_heading = "Exports")]
     pub(crate) tls: TlsMode,
 
     /// Directory with server-cert.pem and server-key.pem, and with ca-cert.pem for --tls-verify-peer
     #[cfg(feature = "tls")]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Exports")]
     pub(crate) tls_certificates: Option<PathBuf>,
 
     /// Accept only NBD clients with a certificate that ca-cert.pem signed (and ca-crl.pem does not revoke)
     #[cfg(feature = "tls")]
-    #[arg(long, requires = "tls_certificates")]
+    #[arg(long, requires = "tls_certificates", help_heading = "Exports")]
     pub(crate) tls_verify_peer: bool,
 
     /// Serve NBD unencrypted to other machines, too: every program that reaches the port can read and write
-    #[arg(long)]
+    #[arg(long, help_heading = "Exports")]
     pub(crate) allow_plain_tcp: bool,
 
     /// Also serve a virtual machine's disk (vhost-user-blk) on this socket; may be given several times
     #[cfg(feature = "vhost-user")]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = "Exports")]
     pub(crate) vhost_user: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) access: AccessArguments,
 
     /// Also show the array as the file `array` in this directory (FUSE)
     #[cfg(feature = "fuse")]
-    #[arg(long, value_name = "MOUNTPOINT")]
+    #[arg(long, value_name = "MOUNTPOINT", help_heading = "Exports")]
     pub(crate) fuse: Option<PathBuf>,
 
     /// Also make the array a block device, /dev/ublkb0 or the next, with the kernel's ublk driver; needs root
-    #[arg(long)]
+    #[arg(long, help_heading = "Exports")]
     pub(crate) ublk: bool,
 }
 

@@ -6,7 +6,6 @@
 //! ([`crate::blocking`]).
 
 use crate::command::server::grow;
-use crate::command::server::metrics;
 use crate::command::server::replies::{Answer, json, refused};
 use crate::command::server::scrub;
 use crate::command::server::settings::{is_quick, prepare};
@@ -56,9 +55,9 @@ impl<'a> Commands<'a> {
         match command {
             Command::Status | Command::Stop => {}
             Command::Measures => return Ok(Answer::Body(json(&self.gauges.measures()))),
-            Command::Metrics => {
-                return Ok(Answer::Body(metrics::text(self.array.status(), self.gauges.measures()).into()));
-            }
+            Command::Metrics => return Ok(Answer::Metrics(Box::new(self.gauges.measures()))),
+            Command::Alive => return Ok(Answer::Body("ok\n".into())),
+            Command::Ready => return self.ready(),
             Command::Trace(request) => return Ok(Answer::Body(json(&self.gauges.traces(request.from)))),
             Command::ScrubReport => return scrub::served_report(&self.array).map(Answer::Body),
             Command::Scrub(request) => return scrub::command(&self.array, &request).await.map(Answer::Body),
@@ -77,6 +76,14 @@ impl<'a> Commands<'a> {
             }
         }
         Ok(Answer::Status)
+    }
+
+    /// Whether requests succeed.
+    fn ready(&self) -> Result<Answer, ApiError> {
+        match self.array.status().broken {
+            None => Ok(Answer::Body("ready\n".into())),
+            Some(reason) => Err(ApiError::new(503, format!("the array takes no writes: {reason}"))),
+        }
     }
 
     /// Waits for the running change to end, up to [`TURN_TIMEOUT`].

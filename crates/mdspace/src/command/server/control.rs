@@ -8,6 +8,7 @@ use crate::command::text::failure::Failure;
 use crate::names::name_of;
 use export::control::{ApiError, Command, ControlBackend, ControlServer, Socket, Token};
 use futures_channel::{mpsc, oneshot};
+use io::net::SocketAccess;
 use serde_json::Value;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
@@ -20,8 +21,8 @@ const OTHERS_READ_OR_WRITE: u32 = 0o026;
 
 /// The source of the control socket.
 pub(crate) enum ControlSource {
-    /// The server creates it here.
-    Path(PathBuf),
+    /// The server creates it here, for these users.
+    Path(PathBuf, SocketAccess),
     /// The service manager opened it.
     Inherited(UnixListener),
 }
@@ -91,9 +92,9 @@ impl Control {
             others.push(Socket::Tcp(listener, token));
         }
         let (server, control) = match self.source {
-            ControlSource::Path(path) => {
+            ControlSource::Path(path, access) => {
                 let path = std::path::absolute(path)?;
-                (ControlServer::start_with(&path, others, backend)?, path.display().to_string())
+                (ControlServer::start_with(&path, access, others, backend)?, path.display().to_string())
             }
             ControlSource::Inherited(listener) => {
                 let address = listener.local_addr()?;

@@ -1,8 +1,12 @@
 //! `/metrics`: the status and the measures as OpenMetrics, which Prometheus reads.
 //!
-//! Each reply is made from two snapshots; this file counts nothing itself. docs/control.md lists the names, and a test
-//! compares the list.
+//! Each reply is made from two snapshots; this file counts nothing itself. What an array does not have, and what has not
+//! happened to it, has no series: an idle array has few. Names follow Prometheus's conventions ("Metric and label naming"
+//! and "Writing exporters" of its documents). docs/metrics.md lists the names, and a test compares the list.
 
+use crate::command::server::exports::ExportStatus;
+use crate::command::server::saved_scrub::LastScrub;
+use engine::ScrubReport;
 use engine::status::{MemberStatus, Status};
 use export::measure::{Done, Latencies, Measures, MemberMeasures, Metered};
 use prometheus_client::collector::Collector;
@@ -11,6 +15,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt::Error;
 
@@ -18,21 +23,37 @@ use std::fmt::Error;
 const BOUNDS: [f64; 17] =
     [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, f64::INFINITY];
 
-/// The snapshots.
+/// States of members, as in the status. A slot without a member counts as `missing`.
+const STATES: [&str; 5] = ["in_sync", "recovering", "replacement", "spare", "faulty"];
+
+/// Kinds of operations that every array has.
+const USUAL: [&str; 2] = ["read", "write"];
+
+/// What a reply is made from.
 #[derive(Debug)]
-struct Snapshot {
-    status: Status,
-    measures: Measures,
+pub(crate) struct Snapshot {
+    pub(crate) status: Status,
+    pub(crate) measures: Measures,
+    pub(crate) exports: Vec<ExportStatus>,
+    /// The backend of input and output.
+    pub(crate) io: &'static str,
+    /// The last complete scrub.
+    pub(crate) last_scrub: Option<LastScrub>,
+    /// The scrub under way, or the last one since the server started.
+    pub(crate) scrub: Option<ScrubReport>,
 }
 
-/// The text of a reply.
-pub(crate) fn text(status: Status, measures: Measures) -> String {
-    let labels = [("array".into(), status.name.clone().into()), ("uuid".into(), status.uuid.clone().into())];
-    let mut registry = Registry::with_prefix_and_labels("mdspace", labels.into_iter());
-    registry.register_collector(Box::new(Snapshot { status, measures }));
-    let mut text = String::new();
-    encode(&mut text, &registry).expect("writing to a string cannot fail");
-    text
+impl Snapshot {
+    /// The text of a reply.
+    pub(crate) fn text(self) -> String {
+        let status = &self.status;
+        let labels = [("array".into(), status.name.clone().into()), ("uuid".into(), status.uuid.clone().into())];
+        let mut registry = Registry::with_prefix_and_labels("mdspace", labels.into_iter());
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("writing to a string cannot fail");
+        text
+    }
 }
 
 /// Writes one family after another.
@@ -53,8 +74,18 @@ impl Writer<'_> {
     }
 
     fn gauge(&mut self, name: &str, help: &str, unit: Option<&Unit>, value: f64) -> Result<(), Error> {
-        let encoder = self.0.encode_descriptor(name, help, unit, MetricType::Gauge)?;
-        ConstGauge::new(value).encode(encoder)
+        self.optional(name, help, unit, Some(value))
+    }
+
+    /// A gauge of what not every array has.
+    fn optional(&mut self, name: &str, help: &str, unit: Option<&Unit>, value: Option<f64>) -> Result<(), Error> {
+        self.family(name, help, unit, value.map(|value| (NO_LABELS, Gauge::new(value))))
+    }
+
+    /// Words that describe something, as labels of a series that is always 1.
+    fn info<const N: usize>(&mut self, name: &str, help: &str, words: [(&'static str, &str); N]) -> Result<(), Error> {
+        let encoder = self.0.encode_descriptor(name, help, None, MetricType::Info)?;
+        Info::new(words).encode(encoder)
     }
 }
 
@@ -89,77 +120,160 @@ type Gauge = ConstGauge<f64>;
 impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let writer = &mut Writer(encoder);
+        self.server(writer)?;
         self.array(writer)?;
+        self.memory(writer)?;
+        self.sweep(writer)?;
+        self.scrub(writer)?;
         self.requests(writer)?;
-        self.members(writer)
+        self.members(writer)?;
+        self.faults(writer)?;
+        self.transfers(writer)
     }
 }
 
 impl Snapshot {
+    fn server(&self, writer: &mut Writer<'_>) -> Result<(), Error> {
+        let version = ("version", env!("CARGO_PKG_VERSION"));
+        let words = [version, ("io", self.io), ("parity", self.status.kernel)];
+        writer.info("build", "The server, how it reads and writes, and its parity kernel", words)?;
+        let clients = self.exports.iter().map(|export| {
+            let labels = [("export", export.kind), ("address", &*export.address)];
+            (labels, Gauge::new(export.clients as f64))
+        });
+        writer.family("clients", "Clients that are connected", None, clients)
+    }
+
     fn array(&self, writer: &mut Writer<'_>) -> Result<(), Error> {
         let status = &self.status;
-        let is = |is: bool| if is { 1.0 } else { 0.0 };
+        let words = [
+            ("level", status.level),
+            ("layout", status.layout.as_deref().unwrap_or_default()),
+            ("metadata", &*status.metadata),
+            ("consistency_policy", status.consistency_policy),
+        ];
+        writer.info("array", "What kind of array it is, and what makes it consistent after a crash", words)?;
         writer.gauge("array_size", "What the array offers", Some(&Unit::Bytes), status.array_bytes as f64)?;
         writer.gauge("array_slots", "Slots for members", None, f64::from(status.raid_disks))?;
         writer.gauge("array_in_sync", "Slots whose member is current", None, f64::from(status.in_sync))?;
         writer.gauge("array_broken", "1 when the array takes no writes", None, is(status.broken.is_some()))?;
+        writer.gauge("array_read_only", "1 when the array is served read-only", None, is(status.read_only))?;
         writer.gauge("array_in_agreement", "1 when parity and copies agree", None, is(status.in_agreement))?;
         writer.gauge("array_events", "Changes of metadata", None, status.events as f64)?;
-        if let Some(checksums) = &status.checksums {
-            let help = "Members' bytes that no checksum is known of: they are not verified";
-            writer.gauge("checksums_unknown", help, Some(&Unit::Bytes), checksums.unknown_bytes as f64)?;
-            let help = "Members' bytes of which it was not looked at yet whether a checksum is known";
-            writer.gauge("checksums_uncounted", help, Some(&Unit::Bytes), checksums.uncounted_bytes as f64)?;
-            writer.gauge("checksums_wrong", "Reads that found a block wrong", None, checksums.wrong as f64)?;
-        }
-        let total = status.sweep.as_ref().map_or(0.0, |sweep| sweep.percent / 100.0);
-        writer.gauge("sweep_done", "How much of the sweep under way is done", Some(&Unit::Ratios), total)?;
-        let sweeping = |action: &'static str| ([("action", action)], Gauge::new(is(status.sync_action == action)));
-        let actions = ["idle", "frozen", "resync", "recover", "check", "repair", "reshape", "learn"];
-        writer.family("sync_action", "1 for what is swept", None, actions.map(sweeping))?;
-        writer.gauge("cache_size", "Old contents that are kept", Some(&Unit::Bytes), status.cache.bytes as f64)?;
-        let waiting = status.cache.waiting_bytes as f64;
-        writer.gauge("waiting", "Writes that wait for more of their stripes", Some(&Unit::Bytes), waiting)?;
-        let set = status.bitmap.as_ref().map(|bitmap| (NO_LABELS, Gauge::new(bitmap.set as f64)));
-        writer.family("bitmap_set", "Bits of the write-intent bitmap that are set", None, set)
+        let created = status.created as f64;
+        writer.gauge("array_created_timestamp", "When the array was created", Some(&Unit::Seconds), created)?;
+        let bitmap = status.bitmap.as_ref();
+        let chunks = bitmap.map(|bitmap| bitmap.bits as f64);
+        writer.optional("bitmap_chunks", "Chunks that the write-intent bitmap covers", None, chunks)?;
+        let dirty = bitmap.map(|bitmap| bitmap.set as f64);
+        writer.optional("bitmap_dirty_chunks", "Chunks whose bit is set", None, dirty)
+    }
+
+    fn memory(&self, writer: &mut Writer<'_>) -> Result<(), Error> {
+        let cache = &self.status.cache;
+        writer.gauge("cache_size", "Old contents that are kept", Some(&Unit::Bytes), cache.bytes as f64)?;
+        let help = "Writes that wait for more of their stripes";
+        writer.gauge("waiting", help, Some(&Unit::Bytes), cache.waiting_bytes as f64)?;
+        let checksums = self.status.checksums.as_ref();
+        let unknown = checksums.map(|checksums| checksums.unknown_bytes as f64);
+        let help = "Members' bytes that no checksum is known of: they are not verified";
+        writer.optional("checksums_unknown", help, Some(&Unit::Bytes), unknown)?;
+        let uncounted = checksums.map(|checksums| checksums.uncounted_bytes as f64);
+        let help = "Members' bytes of which it was not looked at yet whether a checksum is known";
+        writer.optional("checksums_uncounted", help, Some(&Unit::Bytes), uncounted)?;
+        let wrong = checksums.map(|checksums| (NO_LABELS, Counter::new(checksums.wrong)));
+        writer.family("checksums_wrong_blocks", "Blocks that were wrong by their checksums", None, wrong)
+    }
+
+    fn sweep(&self, writer: &mut Writer<'_>) -> Result<(), Error> {
+        let status = &self.status;
+        let action = [([("action", status.sync_action)], Gauge::new(1.0))];
+        writer.family("sync_action", "1 for what is swept, by md's names", None, action)?;
+        let failed = is(status.sweep_failure.is_some());
+        writer.gauge("sweep_failed", "1 when the last sweep could not be finished", None, failed)?;
+        let sweep = status.sweep.as_ref();
+        let done = sweep.map(|sweep| sweep.percent / 100.0);
+        let ratio = Unit::Other("ratio".to_owned());
+        writer.optional("sweep_done", "How much of the sweep under way is done", Some(&ratio), done)?;
+        let speed = sweep.map(|sweep| sweep.bytes_per_second as f64);
+        let help = "Bytes of each member that the sweep under way moves in a second";
+        writer.optional("sweep_speed_bytes_per_second", help, None, speed)?;
+        let left = sweep.and_then(|sweep| sweep.seconds_left).map(|seconds| seconds as f64);
+        writer.optional("sweep_remaining", "Time that the sweep needs at this speed", Some(&Unit::Seconds), left)?;
+        let held = sweep.and_then(|sweep| sweep.held_by.as_deref()).map(|by| ([("by", by)], Gauge::new(1.0)));
+        writer.family("sweep_held", "1 for what keeps the sweep from running faster", None, held)
+    }
+
+    fn scrub(&self, writer: &mut Writer<'_>) -> Result<(), Error> {
+        let last = self.last_scrub.as_ref();
+        let ended = last.map(|last| last.ended as f64);
+        let help = "When the last scrub of the whole array was complete";
+        writer.optional("scrub_last_end_timestamp", help, Some(&Unit::Seconds), ended)?;
+        let found = last.map(|last| last.found as f64);
+        writer.optional("scrub_last_mismatches", "Rows of 4 KiB that it found wrong", None, found)?;
+        let left = last.map(|last| last.left as f64);
+        writer.optional("scrub_last_uncorrected", "Rows that it left wrong", None, left)?;
+        let found = self.scrub.as_ref().map(|scrub| scrub.found.counts.found() as f64);
+        let help = "Rows found wrong by the scrub under way, or by the last one since the start of the server";
+        writer.optional("scrub_mismatches", help, None, found)
     }
 
     fn requests(&self, writer: &mut Writer<'_>) -> Result<(), Error> {
         let requests = &self.measures.requests;
-        let kinds = || requests.kinds().into_iter().map(|(kind, done)| ([("operation", kind)], done));
-        let bytes = kinds().map(|(labels, done)| (labels, Counter::new(done.bytes)));
+        let kinds = || used(requests).map(|(kind, done)| ([("operation", kind)], done));
+        let bytes = kinds().filter(moves_bytes).map(|(labels, done)| (labels, Counter::new(done.bytes)));
         writer.family("request", "Bytes that requests moved", Some(&Unit::Bytes), bytes)?;
         let errors = kinds().map(|(labels, done)| (labels, Counter::new(done.errors)));
         writer.family("request_errors", "Requests that failed", None, errors)?;
-        let durations = kinds().map(|(labels, done)| (labels, Durations(done)));
+        let durations = kinds().filter(|(_, done)| has_happened(done)).map(|(labels, done)| (labels, Durations(done)));
         writer.family("request_duration", "How long requests took", Some(&Unit::Seconds), durations)?;
         writer.gauge("requests_in_flight", "Requests under way", None, f64::from(requests.in_flight))
     }
 
     fn members(&self, writer: &mut Writer<'_>) -> Result<(), Error> {
-        let states = ["in_sync", "recovering", "spare", "faulty"];
-        let state = self.status.members.iter().flat_map(|member| {
-            let is = |state: &'static str| f64::from(u8::from(member.state == state));
-            states.map(|state| ([("member", &*member.name), ("state", state)], Gauge::new(is(state))))
-        });
-        writer.family("member_state", "1 for the state that a member is in", None, state)?;
-        let measured = &self.measures.members;
-        let kinds = || measured.iter().flat_map(|MemberMeasures { name, metered }| kinds_of(name, metered));
-        let bytes = kinds().map(|(labels, done)| (labels, Counter::new(done.bytes)));
-        writer.family("member", "Bytes that members moved", Some(&Unit::Bytes), bytes)?;
-        let errors = kinds().map(|(labels, done)| (labels, Counter::new(done.errors)));
-        writer.family("member_errors", "Transfers that failed", None, errors)?;
+        let Status { members, missing, .. } = &self.status;
+        let count = |state: &str| members.iter().filter(|member| member.state == state).count();
+        let counts = STATES.map(|state| (state, count(state))).into_iter().chain([("missing", missing.len())]);
+        let counts = counts.map(|(state, count)| ([("state", state)], Gauge::new(count as f64)));
+        writer.family("members", "Members in each state, and slots without one", None, counts)?;
+        let states =
+            members.iter().map(|member| ([("member", &*member.name), ("state", member.state)], Gauge::new(1.0)));
+        writer.family("member_state", "1 for the state that a member is in", None, states)
+    }
+
+    /// What is wrong with members.
+    fn faults(&self, writer: &mut Writer<'_>) -> Result<(), Error> {
         let of_each = |value: fn(&MemberStatus) -> u64| {
             let members = self.status.members.iter();
             members.map(move |member| ([("member", &*member.name)], value(member)))
         };
-        let corrupt = of_each(|member| member.corrupt_blocks).map(|(labels, value)| (labels, Counter::new(value)));
+        let count =
+            |value: fn(&MemberStatus) -> u64| of_each(value).map(|(labels, value)| (labels, Counter::new(value)));
+        let gauge =
+            |value: fn(&MemberStatus) -> u64| of_each(value).map(|(labels, value)| (labels, Gauge::new(value as f64)));
+        let corrupt = count(|member| member.corrupt_blocks).filter(|_| self.status.checksums.is_some());
         writer.family("member_corrupt_blocks", "Blocks wrong by their checksums", None, corrupt)?;
-        let healed = of_each(|member| member.healed_bytes).map(|(labels, value)| (labels, Counter::new(value)));
-        writer.family("member_healed", "Bytes that healing wrote anew", Some(&Unit::Bytes), healed)?;
-        let to_heal = of_each(|member| member.to_heal_bytes).map(|(labels, value)| (labels, Gauge::new(value as f64)));
-        writer.family("member_to_heal", "Bytes that healing has not come to", Some(&Unit::Bytes), to_heal)?;
-        let durations = kinds().map(|(labels, done)| (labels, Durations(done)));
+        let corrected = count(|member| member.corrected_sectors.into());
+        let help = "Sectors that could not be read and were corrected, since the member was added";
+        writer.family("member_corrected_sectors", help, None, corrected)?;
+        let healed = count(|member| member.healed_bytes);
+        writer.family("member_healed", "Bytes that read repair wrote anew", Some(&Unit::Bytes), healed)?;
+        let to_heal = gauge(|member| member.to_heal_bytes);
+        writer.family("member_to_heal", "Bytes that read repair has not come to", Some(&Unit::Bytes), to_heal)?;
+        let bad = gauge(|member| member.bad_bytes);
+        writer.family("member_bad", "Bytes in the member's log of bad blocks", Some(&Unit::Bytes), bad)?;
+        let owed = gauge(|member| member.owed_bytes);
+        writer.family("member_owed", "Bytes that the member has no room for", Some(&Unit::Bytes), owed)
+    }
+
+    fn transfers(&self, writer: &mut Writer<'_>) -> Result<(), Error> {
+        let measured = &self.measures.members;
+        let kinds = || measured.iter().flat_map(|MemberMeasures { name, metered }| kinds_of(name, metered));
+        let bytes = kinds().filter(moves_bytes).map(|(labels, done)| (labels, Counter::new(done.bytes)));
+        writer.family("member", "Bytes that members moved", Some(&Unit::Bytes), bytes)?;
+        let errors = kinds().map(|(labels, done)| (labels, Counter::new(done.errors)));
+        writer.family("member_errors", "Transfers that failed", None, errors)?;
+        let durations = kinds().filter(|(_, done)| has_happened(done)).map(|(labels, done)| (labels, Durations(done)));
         writer.family("member_duration", "How long transfers took", Some(&Unit::Seconds), durations)?;
         let reasons = measured.iter().flat_map(|member| {
             let reasons = member.metered.reasons.iter();
@@ -180,8 +294,26 @@ impl Snapshot {
 
 const NO_LABELS: [(&str, &str); 0] = [];
 
+fn is(is: bool) -> f64 {
+    if is { 1.0 } else { 0.0 }
+}
+
+fn has_happened(done: &Done) -> bool {
+    done.count + done.errors > 0
+}
+
+/// The usual kinds of operations, and others once they have happened.
+fn used(metered: &Metered) -> impl Iterator<Item = (&'static str, &Done)> {
+    metered.kinds().into_iter().filter(|(kind, done)| USUAL.contains(kind) || has_happened(done))
+}
+
+/// A flush moves none.
+fn moves_bytes<const N: usize>((labels, _): &([(&'static str, &str); N], &Done)) -> bool {
+    labels[N - 1].1 != "flush"
+}
+
 fn kinds_of<'a>(name: &'a str, metered: &'a Metered) -> impl Iterator<Item = ([(&'static str, &'a str); 2], &'a Done)> {
-    metered.kinds().into_iter().map(move |(kind, done)| ([("member", name), ("operation", kind)], done))
+    used(metered).map(move |(kind, done)| ([("member", name), ("operation", kind)], done))
 }
 
 #[cfg(test)]

@@ -13,4 +13,5 @@ pub(crate) mod saved_scrub;
 pub(crate) mod scrub;
 pub(crate) mod serve;
 pub(crate) mod settings;
+pub(crate) mod socket_access;
 mod volume;

@@ -2,6 +2,7 @@
 
 use crate::command::opening::target::Target;
 use crate::command::server::exports::ExportStatus;
+use crate::command::server::metrics::Snapshot;
 use crate::command::server::saved_scrub::LastScrub;
 use crate::command::text::size::Size;
 use crate::command::text::wording::describe;
@@ -9,6 +10,7 @@ use crate::machine::{Array, Machine};
 use engine::Refusal;
 use engine::status::Status;
 use export::control::ApiError;
+use export::measure::Measures;
 use io::Backend;
 use serde::Serialize;
 use serde_json::Value;
@@ -113,6 +115,8 @@ pub(super) enum Answer {
     Status,
     /// This body.
     Body(Value),
+    /// The metrics, with these measures.
+    Metrics(Box<Measures>),
 }
 
 impl Answer {
@@ -120,12 +124,24 @@ impl Answer {
         match self {
             Self::Status => status(array, served),
             Self::Body(body) => body,
+            Self::Metrics(measures) => metrics(array, served, *measures).text().into(),
         }
     }
 }
 
 pub(super) fn status(array: &Array, served: &Served) -> Value {
     json(&ServedStatus { array: array.status(), last_scrub: &served.last_scrub, served })
+}
+
+fn metrics(array: &Array, served: &Served, measures: Measures) -> Snapshot {
+    Snapshot {
+        status: array.status(),
+        measures,
+        exports: served.ways.clone(),
+        io: served.io.backend,
+        last_scrub: served.last_scrub.clone(),
+        scrub: array.scrub_report(),
+    }
 }
 
 pub(super) fn json(value: &impl Serialize) -> Value {

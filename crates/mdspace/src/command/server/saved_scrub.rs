@@ -36,10 +36,10 @@ pub(crate) struct SavedScrub {
 pub(crate) struct LastScrub {
     action: ScrubAction,
     /// Seconds since 1970.
-    ended: u64,
+    pub(super) ended: u64,
     /// Rows that were wrong, and those that it left so.
-    found: u64,
-    left: u64,
+    pub(super) found: u64,
+    pub(super) left: u64,
 }
 
 impl LastScrub {

@@ -19,6 +19,7 @@ use crate::command::server::exports::{ExportStatus, Exports, NbdSource};
 use crate::command::server::nbd_address::NbdAddress;
 use crate::command::server::replies::{Answer, InnerServed, Io, Served, Stopped, json, status};
 use crate::command::server::saved_scrub::SavedScrub;
+use crate::command::server::socket_access::warn_of_closed_directory;
 use crate::command::server::volume::Exported;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, tell};
@@ -37,7 +38,6 @@ use io::net::Listener;
 use parity::Kernel;
 use serde_json::Value;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -65,8 +65,8 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
             Sockets::of_array(&status.name, uuid)
         };
         let inherited = Inherited::take()?;
-        let nbd = nbd_source(arguments.nbd.as_ref(), inherited.nbd, own_sockets)?;
-        let source = control_source(arguments.control.as_deref(), inherited.control, own_sockets)?;
+        let nbd = nbd_sources(&arguments.nbd, inherited.nbd, own_sockets)?;
+        let source = control_source(arguments, inherited.control, own_sockets)?;
         let control = Control { source, http: Http::of(arguments, inherited.http)? };
         let server = ArrayServer::start(&machine, target, nbd, &arguments.exports, control).await?;
         print(&server.greeting(arguments.json))?;
@@ -86,32 +86,39 @@ fn check_writes(target: &Target, purpose: Purpose) -> Result<(), Failure> {
         .map_err(|refusal| refusal.advice("add --read-only").into())
 }
 
-/// The socket for NBD: the user's choice, the service manager's, or one of the user's own directory.
-fn nbd_source(
-    chosen: Option<&NbdAddress>,
+/// The sockets for NBD: the user's choice, the service manager's, or one of the user's own directory.
+fn nbd_sources(
+    chosen: &[NbdAddress],
     inherited: Option<(Listener, NbdAddress)>,
     own_sockets: impl Fn() -> Result<Sockets, Failure>,
-) -> Result<NbdSource, Failure> {
-    match (chosen, inherited) {
-        (Some(_), Some(_)) => Err(Failure::refused("--nbd: the service manager passed a socket for NBD already")),
-        (Some(address), None) => Ok(NbdSource::Address(address.clone())),
-        (None, Some((listener, address))) => Ok(NbdSource::Inherited(listener, address)),
-        (None, None) => Ok(NbdSource::Address(NbdAddress::Unix(own_sockets()?.nbd))),
+) -> Result<Vec<NbdSource>, Failure> {
+    match inherited {
+        Some(_) if !chosen.is_empty() => {
+            Err(Failure::refused("--nbd: the service manager passed a socket for NBD already"))
+        }
+        Some((listener, address)) => Ok(vec![NbdSource::Inherited(listener, address)]),
+        None if chosen.is_empty() => Ok(vec![NbdSource::Address(NbdAddress::Unix(own_sockets()?.nbd))]),
+        None => Ok(chosen.iter().cloned().map(NbdSource::Address).collect()),
     }
 }
 
 /// The control socket: the user's choice, the service manager's, or one of the user's own directory.
 fn control_source(
-    chosen: Option<&Path>,
+    arguments: &ServeArguments,
     inherited: Option<UnixListener>,
     own_sockets: impl Fn() -> Result<Sockets, Failure>,
 ) -> Result<ControlSource, Failure> {
-    match (chosen, inherited) {
-        (Some(_), Some(_)) => Err(Failure::refused("--control: the service manager passed a control socket already")),
-        (Some(path), None) => Ok(ControlSource::Path(path.to_owned())),
-        (None, Some(listener)) => Ok(ControlSource::Inherited(listener)),
-        (None, None) => Ok(ControlSource::Path(own_sockets()?.control)),
-    }
+    let path = match (&arguments.control, inherited) {
+        (Some(_), Some(_)) => {
+            return Err(Failure::refused("--control: the service manager passed a control socket already"));
+        }
+        (None, Some(listener)) => return Ok(ControlSource::Inherited(listener)),
+        (Some(path), None) => path.clone(),
+        (None, None) => own_sockets()?.control,
+    };
+    let access = arguments.control_access.access()?;
+    warn_of_closed_directory(&path, access);
+    Ok(ControlSource::Path(path, access))
 }
 
 fn policy_of(arguments: &ServeArguments) -> BitmapPolicy {
@@ -168,7 +175,7 @@ impl<'a> ArrayServer<'a> {
     pub(crate) async fn start(
         machine: &'a Machine,
         target: Target,
-        nbd: NbdSource,
+        nbd: Vec<NbdSource>,
         exports: &ExportArguments,
         control: Control,
     ) -> Result<Self, Failure> {

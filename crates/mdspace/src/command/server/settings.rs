@@ -4,9 +4,11 @@
 //! nothing.
 
 use crate::command::opening::bitmap_file::BitmapFile;
-use crate::command::text::size::Size;
+use crate::command::text::size::{Size, parse_sensible};
 use crate::machine::{Array, Machine};
-use engine::{BitmapPolicy, ConsistencyPolicy, Refusal, ScrubAction, ScrubRequest, StripeSize, SweepTransfers, SyncSpeed, Verify};
+use engine::{
+    BitmapPolicy, ConsistencyPolicy, Refusal, ScrubAction, ScrubRequest, StripeSize, SweepTransfers, SyncSpeed, Verify,
+};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use std::collections::BTreeMap;
@@ -170,7 +172,7 @@ pub(crate) const SETTINGS: [Setting; 12] = [
     },
     Setting {
         key: "sync-speed-min",
-        values: "bytes a second, 1 or more",
+        values: "bytes a second, such as 20M",
         is_slow: false,
         prepare: |_, array, value| {
             let Size(min) = parse_rate(value)?;
@@ -180,7 +182,7 @@ pub(crate) const SETTINGS: [Setting; 12] = [
     },
     Setting {
         key: "sync-speed-max",
-        values: "none, or bytes a second, 1 or more",
+        values: "none, or bytes a second, such as 200M",
         is_slow: false,
         prepare: |_, array, value| {
             let max = if value == "none" { None } else { Some(parse_rate(value)?.0) };
@@ -225,7 +227,7 @@ fn parse_seconds(text: &str) -> Result<Duration, Refusal> {
 fn parse_bitmap(text: &str) -> Result<BitmapChange, Refusal> {
     let (place, chunk_bytes) = match text.rsplit_once(':') {
         // A chunk has no slash, so text with a slash behind the colon belongs to the path.
-        Some((place, chunk)) if !chunk.contains('/') => (place, Some(chunk.parse::<Size>().map_err(Refusal::new)?.0)),
+        Some((place, chunk)) if !chunk.contains('/') => (place, Some(parse_bytes(chunk)?)),
         _ => (text, None),
     };
     match (place, chunk_bytes) {
@@ -273,7 +275,7 @@ pub(crate) fn parse_stripe_size(text: &str) -> Result<StripeSize, String> {
     if text == "auto" {
         return Ok(StripeSize::Auto);
     }
-    let Size(bytes) = text.parse()?;
+    let Size(bytes) = parse_sensible(text)?;
     u32::try_from(bytes).map(StripeSize::Fixed).map_err(|_| format!("{bytes} bytes are more than any chunk has"))
 }
 
@@ -283,5 +285,5 @@ fn parse_rate(text: &str) -> Result<Size, Refusal> {
 }
 
 fn parse_bytes(text: &str) -> Result<u64, Refusal> {
-    text.parse::<Size>().map(|Size(bytes)| bytes).map_err(Refusal::new)
+    parse_sensible(text).map(|Size(bytes)| bytes).map_err(Refusal::new)
 }

@@ -4,8 +4,10 @@
 
 pub(crate) mod failure;
 pub(crate) mod geometry;
+pub(crate) mod journal;
 pub(crate) mod level;
 pub(crate) mod output;
 pub(crate) mod progress;
+pub(crate) mod screen;
 pub(crate) mod size;
 pub(crate) mod wording;

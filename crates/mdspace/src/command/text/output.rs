@@ -5,13 +5,22 @@
 //! server.
 
 use crate::command::text::failure::Failure;
+use crate::command::text::journal::Priority;
+use crate::command::text::screen::{coloured, folded, is_coloured, width};
 use format::text::plain;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
-/// Prints `text` with its control characters escaped: it may contain names that other users chose.
+/// Prints `text` with its control characters escaped, as it may contain names that other users chose; folded to the
+/// terminal's width.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    print_as_it_is(&plain(text))
+    print_as_it_is(&folded(&plain(text), width()))
+}
+
+/// As [`print()`], with words for states in their colours.
+pub(crate) fn print_states(text: &str) -> Result<(), Failure> {
+    let text = folded(&plain(text), width());
+    print_as_it_is(&if is_coloured() { coloured(&text) } else { text })
 }
 
 /// Clears the terminal and moves the cursor to its first line.
@@ -50,7 +59,12 @@ pub(crate) struct StandardError;
 impl StandardError {
     /// Writes a line.
     pub(crate) fn line(text: std::fmt::Arguments<'_>) {
-        let _ = writeln!(std::io::stderr(), "{text}");
+        Self::lines(Priority::Notice, &text.to_string());
+    }
+
+    /// Writes lines of this priority.
+    pub(crate) fn lines(priority: Priority, text: &str) {
+        let _ = writeln!(std::io::stderr(), "{}", priority.before_lines(text, std::io::stderr()));
     }
 }
 

@@ -35,6 +35,20 @@ impl FromStr for Size {
     }
 }
 
+/// Sizes below this are taken for a mistake where no such size makes sense.
+const SENSIBLE_MIN: u64 = 4096;
+
+/// A size that is 4 KiB or more where it makes sense. A number without a unit that is smaller, but not 0, was probably
+/// meant in KiB, as mdadm counts; one with a unit is what the user says.
+pub(crate) fn parse_sensible(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse()?;
+    let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
+    if has_unit || size.0 == 0 || size.0 >= SENSIBLE_MIN {
+        return Ok(size);
+    }
+    Err(format!("{text} is {text} bytes; {text}K was probably meant (mdadm counts in KiB)"))
+}
+
 /// The unit's power of two; `None` for an unknown unit.
 fn shift_of(unit: &str) -> Option<u32> {
     let unit = unit.to_ascii_uppercase();
@@ -96,6 +110,18 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
         }
+    }
+
+    #[test]
+    fn a_small_number_without_a_unit_is_answered_with_what_was_probably_meant() {
+        for (text, bytes) in [("64K", 64 << 10), ("4096", 4096), ("0", 0), ("512B", 512), ("0.5K", 512)] {
+            assert_eq!(parse_sensible(text), Ok(Size(bytes)), "{text}");
+        }
+        for text in ["64", "512", "4095", "1"] {
+            let error = parse_sensible(text).expect_err(text);
+            assert!(error.contains(&format!("; {text}K was probably meant")), "{text}: {error}");
+        }
+        assert!(parse_sensible("64KB").is_err_and(|error| error.contains("not a unit")));
     }
 
     #[test]

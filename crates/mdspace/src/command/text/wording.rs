@@ -22,7 +22,7 @@ pub(crate) fn utc(seconds: u64) -> String {
 
 /// The Gregorian date of a day counted from 1970-01-01. The computation uses years that begin in March, so that a leap
 /// day is the last day of its year.
-fn civil(days: u64) -> (u64, u64, u64) {
+pub(crate) fn civil(days: u64) -> (u64, u64, u64) {
     let from_march_of_year_0 = days + 719_468;
     let (era, day_of_era) = (from_march_of_year_0 / 146_097, from_march_of_year_0 % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

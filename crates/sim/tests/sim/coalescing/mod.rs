@@ -50,8 +50,10 @@ fn several_streams_mixed_with_random_writes_become_full_stripes() {
     let scene = Scene::new(Level::Raid5, 32);
     let part = scene.array.bytes() / 4;
     let random = async {
-        for _ in 0..16 {
-            let at = 3 * part + scene.world.chance(0..part / 4096) * 4096;
+        let blocks = part / 4096;
+        for index in 0..16 {
+            // Blocks of different stripes, as what a write leaves in memory would spare reads.
+            let at = 3 * part + (index * blocks / 16 + scene.world.chance(0..blocks / 64)) * 4096;
             scene.write(at, 4096).await;
         }
     };

@@ -10,6 +10,7 @@ use crate::command::clients::choice;
 use crate::command::clients::control::view;
 use crate::command::clients::interval::Intervals;
 use crate::command::text::failure::Failure;
+use crate::command::text::journal::Priority;
 use crate::command::text::output::{print, print_as_it_is, tell};
 use crate::command::text::wording::utc;
 use events::{Event, Snapshot, events};
@@ -81,7 +82,8 @@ impl Recipients<'_> {
             print_as_it_is(&format!("{json}\n"))?;
         } else {
             let line = format!("{}  {:<17} {} {member}", utc(dated.time), event.event, event.array);
-            print(&format!("{}\n", line.trim_end()))?;
+            let priority = if event.is_mailed() { Priority::Warning } else { Priority::Info };
+            print(&format!("{}\n", priority.before_lines(line.trim_end(), std::io::stdout())))?;
         }
         if let Some(program) = &self.arguments.program {
             let mut command = Command::new(program);

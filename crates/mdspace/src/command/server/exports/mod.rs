@@ -48,11 +48,11 @@ trait OpenExport {
 }
 
 /// An export in the array's status. Its fields are a stable interface (docs/json.md).
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct ExportStatus {
-    kind: &'static str,
-    address: String,
-    clients: usize,
+    pub(super) kind: &'static str,
+    pub(super) address: String,
+    pub(super) clients: usize,
 }
 
 /// The source of the NBD socket.
@@ -63,15 +63,15 @@ pub(crate) enum NbdSource {
     Inherited(Listener, NbdAddress),
 }
 
-/// All open exports; NBD is the first.
+/// All open exports. The first is NBD.
 pub(crate) struct Exports(Vec<Box<dyn OpenExport>>);
 
 impl Exports {
-    /// Opens NBD at `nbd`, and the exports in `arguments`, for the array `name`.
+    /// Opens NBD at each of `nbd`, of which there is one at least, and the exports in `arguments`, for the array `name`.
     pub(crate) async fn open(
         name: &str,
         volume: &Served,
-        nbd: NbdSource,
+        nbd: Vec<NbdSource>,
         arguments: &ExportArguments,
     ) -> Result<Self, Failure> {
         #[cfg(not(feature = "ublk"))]
@@ -81,14 +81,15 @@ impl Exports {
         }
         #[cfg(any(feature = "fuse", feature = "vhost-user"))]
         let refused = |error: std::io::Error| Failure::not_opened(&error);
-        #[cfg_attr(
-            not(any(feature = "fuse", feature = "ublk", feature = "vhost-user")),
-            expect(unused_mut, reason = "NBD is the only export")
-        )]
-        let mut exports: Vec<Box<dyn OpenExport>> = vec![Box::new(nbd::NbdExport::open(name, volume, nbd, arguments)?)];
+        let mut exports: Vec<Box<dyn OpenExport>> = Vec::new();
+        for source in nbd {
+            exports.push(Box::new(nbd::NbdExport::open(name, volume, source, arguments)?));
+        }
+        #[cfg(feature = "vhost-user")]
+        let access = arguments.access.access()?;
         #[cfg(feature = "vhost-user")]
         for path in &arguments.vhost_user {
-            exports.push(Box::new(vhost_user::VhostUserExport::open(name, volume, path).map_err(refused)?));
+            exports.push(Box::new(vhost_user::VhostUserExport::open(name, volume, path, access).map_err(refused)?));
         }
         #[cfg(feature = "fuse")]
         if let Some(mountpoint) = &arguments.fuse {
@@ -102,7 +103,7 @@ impl Exports {
         Ok(Self(exports))
     }
 
-    /// The NBD URI.
+    /// The first NBD URI.
     pub(crate) fn nbd(&self) -> String {
         self.0[0].address()
     }
@@ -119,7 +120,7 @@ impl Exports {
 
     /// Current NBD connections.
     pub(crate) fn nbd_clients(&self) -> usize {
-        self.0[0].clients()
+        self.0.iter().filter(|export| export.kind() == nbd::KIND).map(|export| export.clients()).sum()
     }
 
     /// Completes with an export's name and the reason when that export cannot continue.

@@ -8,6 +8,7 @@ use crate::command::server::arguments::ExportArguments;
 #[cfg(feature = "tls")]
 use crate::command::server::arguments::TlsMode;
 use crate::command::server::nbd_address::NbdAddress;
+use crate::command::server::socket_access::warn_of_closed_directory;
 use crate::command::server::volume::Served;
 use crate::command::text::failure::Failure;
 use export::nbd::server::{Server, ServerLimits};
@@ -16,7 +17,10 @@ use export::nbd::session::Export;
 use export::nbd::tls::Credentials;
 use export::nbd::tls::Security;
 use futures_util::future::LocalBoxFuture;
-use io::net::Listener;
+use io::net::{Listener, SocketAccess};
+
+/// The name of this kind of export.
+pub(super) const KIND: &str = "NBD";
 
 /// An NBD server.
 pub(super) struct NbdExport {
@@ -44,7 +48,7 @@ impl NbdExport {
                 .advise("add --tls require and --tls-certificates DIR, or use 127.0.0.1 and a tunnel"));
         }
         let (listener, address) = match source {
-            NbdSource::Address(address) => listen(&address).map_err(refused)?,
+            NbdSource::Address(address) => listen(&address, arguments.access.access()?).map_err(refused)?,
             NbdSource::Inherited(listener, address) => (listener, address),
         };
         let export = Export { name: name.to_owned(), volume: volume.clone() };
@@ -59,7 +63,7 @@ impl NbdExport {
 
 impl OpenExport for NbdExport {
     fn kind(&self) -> &'static str {
-        "NBD"
+        KIND
     }
 
     fn address(&self) -> String {
@@ -114,11 +118,12 @@ fn security(_: &ExportArguments) -> Result<(Security, bool), Failure> {
     Ok((Security::Plain, false))
 }
 
-fn listen(address: &NbdAddress) -> std::io::Result<(Listener, NbdAddress)> {
+fn listen(address: &NbdAddress, access: SocketAccess) -> std::io::Result<(Listener, NbdAddress)> {
     match address {
         NbdAddress::Unix(path) => {
             let path = std::path::absolute(path)?;
-            Ok((Listener::unix(&path, 0o600)?, NbdAddress::Unix(path)))
+            warn_of_closed_directory(&path, access);
+            Ok((Listener::unix(&path, access)?, NbdAddress::Unix(path)))
         }
         NbdAddress::Tcp(address) => {
             let listener = Listener::tcp(*address)?;

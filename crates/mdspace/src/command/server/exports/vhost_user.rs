@@ -1,9 +1,11 @@
 //! vhost-user-blk: the array as a virtual machine's disk.
 
 use super::OpenExport;
+use crate::command::server::socket_access::warn_of_closed_directory;
 use crate::command::server::volume::Served;
 use export::vhost_user::Server;
 use futures_util::future::LocalBoxFuture;
+use io::net::SocketAccess;
 use std::path::{Path, PathBuf};
 
 /// A vhost-user-blk server.
@@ -13,9 +15,10 @@ pub(super) struct VhostUserExport {
 }
 
 impl VhostUserExport {
-    pub(super) fn open(name: &str, volume: &Served, path: &Path) -> std::io::Result<Self> {
+    pub(super) fn open(name: &str, volume: &Served, path: &Path, access: SocketAccess) -> std::io::Result<Self> {
         let path = std::path::absolute(path)?;
-        let server = Server::start(&path, volume.clone(), name)?;
+        warn_of_closed_directory(&path, access);
+        let server = Server::start(&path, access, volume.clone(), name)?;
         Ok(Self { server, path })
     }
 }

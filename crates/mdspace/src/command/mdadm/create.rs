@@ -1,0 +1,136 @@
+//! `--create`: makes an array by `mdspace create`, and serves it in the background.
+//!
+//! What is on the members is overwritten only with `--run`, mdadm's word against its question. A member must exist.
+//! Facts: mdadm 4.2's `Create.c`, and its names of arrays (`super1.c`, `init_super1`).
+
+use super::arrays::{all, find};
+use super::assemble::{self, Start};
+use super::examine::reason;
+use super::map;
+use super::own::{Line, absolute};
+use super::words::{Words, count, size};
+use super::{Trouble, host_of, note};
+use crate::command::text::level::parse_level;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// A name longer than this has no room for a host's.
+const NAME_MAX: usize = 31;
+
+/// Runs create mode.
+pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
+    let Some((device, members)) = words.devices.split_first() else {
+        return Err(Trouble::usage("an md device must be given in this mode"));
+    };
+    let device_name = device.word.to_string_lossy().into_owned();
+    let Some(own_name) = map::name_in(&device_name) else {
+        return Err(Trouble::usage(format!(
+            "{device_name}: unexpected name for a device; give /dev/mdN or /dev/md/NAME"
+        )));
+    };
+    if find(&device_name, &all()).is_some() {
+        return Err(Trouble::failed(format!("{device_name} is already in use.")));
+    }
+    let members: Vec<OsString> = members.iter().map(|member| absolute(&member.word)).collect();
+    let spares = spares(words, members.len())?;
+    check_members(&members)?;
+    let line = line(words, &name(words, own_name), &members, spares)?;
+    line.run().map_err(|trouble| match trouble.message.contains("--force") {
+        true => Trouble { message: trouble.message.replace("--force", "--run"), ..trouble },
+        false => trouble,
+    })?;
+    let members = members.into_iter().filter(|member| member != OsStr::new("missing")).collect();
+    let start = Start {
+        bitmap: words.value("bitmap").filter(|bitmap| bitmap.contains('/')).map(|bitmap| absolute(OsStr::new(&bitmap))),
+        is_read_only: words.has("readonly"),
+        ..Start::of(device_name.clone(), members)
+    };
+    assemble::start(&start).map_err(|trouble| {
+        let message = format!("{}\nthe array was created, and is not served: assemble it", trouble.message);
+        Trouble { message, ..trouble }
+    })?;
+    if !words.is_quiet() {
+        note(&format!("array {device_name} started."));
+    }
+    Ok(0)
+}
+
+/// The number of spares among `count` members.
+fn spares(words: &Words, members: usize) -> Result<usize, Trouble> {
+    let Some(slots) = words.value("raid-devices") else {
+        return Err(Trouble::usage("number of active devices must be given with --create"));
+    };
+    let slots = usize::from(count("raid-devices", &slots)?);
+    let spares = words.value("spare-devices").map(|spares| count("spare-devices", &spares)).transpose()?;
+    let spares = usize::from(spares.unwrap_or(0));
+    match members.cmp(&(slots + spares)) {
+        std::cmp::Ordering::Equal => Ok(spares),
+        std::cmp::Ordering::Less => Err(Trouble::usage(format!(
+            "You haven't given enough devices (real or missing) to create this array: {members} of {}",
+            slots + spares
+        ))),
+        std::cmp::Ordering::Greater => Err(Trouble::usage(format!(
+            "You have listed more devices ({members}) than are in the array({})!",
+            slots + spares
+        ))),
+    }
+}
+
+fn check_members(members: &[OsString]) -> Result<(), Trouble> {
+    for member in members.iter().filter(|member| *member != OsStr::new("missing")) {
+        if let Err(error) = std::fs::metadata(Path::new(member)) {
+            let name = member.to_string_lossy();
+            return Err(Trouble::usage(format!("cannot open {name}: {}", reason(&error))));
+        }
+    }
+    Ok(())
+}
+
+/// `HOST:NAME`, by the option or the device.
+fn name(words: &Words, of_device: &str) -> String {
+    let name = words.value("name").unwrap_or_else(|| of_device.to_owned());
+    match host_of(words) {
+        Some(host) if !name.contains(':') && host.len() + 1 + name.len() <= NAME_MAX => format!("{host}:{name}"),
+        _ => name,
+    }
+}
+
+/// The line of mdspace's own command.
+fn line(words: &Words, name: &str, members: &[OsString], spares: usize) -> Result<Line, Trouble> {
+    let Some(level) = words.value("level") else {
+        return Err(Trouble::usage("a RAID level is needed to create an array."));
+    };
+    parse_level(&level).map_err(|_| Trouble::usage(format!("invalid raid level: {level}")))?;
+    let sized = |option: &str| words.value(option).map(|text| size(option, &text)).transpose();
+    let chunk = match sized("chunk")? {
+        Some(chunk) => Some(chunk),
+        None => sized("rounding")?,
+    };
+    let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes.to_string());
+    let bitmap = words.value("bitmap").map(|bitmap| match bitmap.contains('/') {
+        true => absolute(OsStr::new(&bitmap)),
+        false => bitmap.into(),
+    });
+    let metadata = words.value("metadata");
+    if let Some(metadata) =
+        metadata.as_deref().filter(|metadata| !["1.0", "1.1", "1.2", "1", "default"].contains(metadata))
+    {
+        return Err(Trouble::refused(format!("--metadata={metadata}: not yet: only 1.0, 1.1 and 1.2 are created")));
+    }
+    let metadata = metadata.filter(|metadata| metadata.contains('.'));
+    let (active, extra) = members.split_at(members.len() - spares);
+    let line = Line::of("create")
+        .option("--level", Some(level))
+        .option("--chunk", bytes(chunk))
+        .option("--layout", words.value("layout"))
+        .option("--name", Some(name))
+        .option("--metadata", metadata)
+        .option("--data-offset", bytes(sized("data-offset")?))
+        .option("--bitmap", bitmap)
+        .option("--bitmap-chunk", bytes(sized("bitmap-chunk")?))
+        .option("--consistency-policy", words.value("consistency-policy"))
+        .flag("--assume-clean", words.has("assume-clean"))
+        .flag("--force", words.has("run"));
+    let line = extra.iter().fold(line, |line, spare| line.option("--spare", Some(spare)));
+    Ok(line.words(active.iter().cloned()))
+}

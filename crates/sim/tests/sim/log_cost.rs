@@ -1,0 +1,112 @@
+//! What the partial parity log costs: the members' transfers for random writes of 4 KiB, with the log and without it. Counts
+//! are exact, and the same in each run.
+
+use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::observe::{Observer, Transfer, TransferOutcome, Watch, Why};
+use engine::{Array, AssembleOptions, Candidate, Durability, Operation, Pool};
+use format::geometry::Level;
+use futures_util::{StreamExt, stream};
+use mdspace_sim::{Random, SimMember, World};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+const MEMBERS: usize = 8;
+const DEPTH: usize = 32;
+const REQUESTS: u64 = 4096;
+const REQUEST_BYTES: u64 = 4096;
+const DATA_OFFSET: u64 = 512 << 10;
+const COMPONENT: u64 = 4 << 20;
+
+/// Transfers and bytes by purpose and operation.
+#[derive(Clone, Default)]
+struct Counts(Rc<RefCell<HashMap<(&'static str, Operation), (u64, u64)>>>);
+
+impl Observer for Counts {
+    fn watch(&self, _: &str) -> Rc<dyn Watch> {
+        Rc::new(self.clone())
+    }
+}
+
+impl Watch for Counts {
+    fn begun(&self, transfer: &Transfer) -> u64 {
+        let mut counts = self.0.borrow_mut();
+        let (count, bytes) = counts.entry((transfer.why.name(), transfer.operation)).or_default();
+        (*count, *bytes) = (*count + 1, *bytes + transfer.bytes);
+        0
+    }
+
+    fn ended(&self, _: &Transfer, _: u64, _: TransferOutcome) {}
+}
+
+impl Counts {
+    fn of(&self, why: Why, operation: Operation) -> (u64, u64) {
+        self.0.borrow().get(&(why.name(), operation)).copied().unwrap_or_default()
+    }
+
+    /// Transfers of all purposes.
+    fn all(&self, operation: Operation) -> u64 {
+        self.0.borrow().iter().filter(|((_, other), _)| *other == operation).map(|(_, (count, _))| count).sum()
+    }
+}
+
+/// Counts random writes, and the virtual time that they take.
+fn count(parity_log: bool) -> (Counts, u64) {
+    let world = World::new(1);
+    let bytes = (DATA_OFFSET + COMPONENT) as usize;
+    let member = |index| SimMember::new(format!("m{index}"), &world, vec![0; bytes], Rc::default());
+    let members: Vec<SimMember> = (0..MEMBERS).map(member).collect();
+    let recipe = Recipe {
+        chunk_bytes: 64 << 10,
+        data_offset_bytes: Some(DATA_OFFSET),
+        component_bytes: Some(COMPONENT),
+        contents: Contents::Consistent,
+        parity_log,
+        ..Recipe::new(Level::Raid5, [7; 16])
+    };
+    let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
+    let course = async {
+        let (pool, clock) = (Pool::new(4 << 20), world.clock());
+        let newcomer =
+            |(index, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [index as u8; 16] });
+        let newcomers: Vec<_> = members.iter().enumerate().map(newcomer).collect();
+        create(&recipe, &newcomers, &[], &pool, &clock, &|_, _| {}).await.expect("created");
+        let offered = members.iter().map(candidate).collect();
+        let array = Array::assemble(offered, AssembleOptions::default(), pool, clock).await.expect("whole");
+        let block = array.pool().copy_of(&[7; REQUEST_BYTES as usize]);
+        array.write(0, block.clone(), Durability::Stable).await.expect("nothing fails"); // it is marked dirty
+        let counts = Counts::default();
+        array.observe(Some(Rc::new(counts.clone())));
+        let began = world.clock();
+        let began = engine::Clock::now(&began).nanos;
+        let mut random = Random::new(1);
+        let places: Vec<u64> = (0..REQUESTS).map(|_| random.within(0..array.bytes() / REQUEST_BYTES)).collect();
+        let write = |place: u64| array.write(place * REQUEST_BYTES, block.clone(), Durability::Ordinary);
+        let written = stream::iter(places.into_iter().map(write)).buffer_unordered(DEPTH);
+        written.for_each(|result| async { result.expect("nothing fails") }).await;
+        array.observe(None);
+        (counts, engine::Clock::now(&world.clock()).nanos - began)
+    };
+    world.run(course, || false).expect("the power does not go")
+}
+
+#[test]
+fn at_depth_32_the_log_takes_at_most_one_more_write_for_two_requests() {
+    let ((without, nanos_without), (with, nanos)) = (count(false), count(true));
+    let (log_writes, log_bytes) = with.of(Why::Log, Operation::Write);
+    let per_request = |count: u64| count as f64 / REQUESTS as f64;
+    for (name, counts, nanos) in [("without", &without, nanos_without), ("with", &with, nanos)] {
+        println!(
+            "{name}: {:.3} reads, {:.3} writes, {:.3} flushes a request; {:.1} us a request",
+            per_request(counts.all(Operation::Read)),
+            per_request(counts.all(Operation::Write)),
+            per_request(counts.all(Operation::Flush)),
+            nanos as f64 / REQUESTS as f64 / 1000.0,
+        );
+    }
+    println!("log: {:.3} writes and {:.0} bytes a request", per_request(log_writes), per_request(log_bytes));
+    assert!(log_writes > 0 && without.of(Why::Log, Operation::Write).0 == 0);
+    assert!(per_request(log_writes) <= 0.5, "{log_writes} writes of the log");
+    assert!(per_request(with.all(Operation::Flush)) <= 1.0, "two flushes of each member for a batch");
+    assert!(per_request(log_bytes) <= 2.0 * REQUEST_BYTES as f64, "{log_bytes} bytes of the log");
+}
