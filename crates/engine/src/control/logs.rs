@@ -131,7 +131,7 @@ pub(crate) enum Log {
     /// They cannot be used: why.
     Unusable(Refusal),
     /// The stripe logs were replayed.
-    StripeLog(Replayed),
+    Stripes(Replayed),
     /// The array has a stripe log, and it does not count: why.
     Void(Refusal),
     /// There is a write journal, and it was replayed.
@@ -183,7 +183,7 @@ pub(crate) async fn replay_stripe_log<M: Member>(
     }
     let kernel = options.kernel.unwrap_or_else(parity::Kernel::best);
     match replay::replay(logs, parity, kernel, slots, pool).await {
-        Ok(replayed) => Log::StripeLog(replayed),
+        Ok(replayed) => Log::Stripes(replayed),
         Err(refusal) => Log::Unusable(refusal),
     }
 }
@@ -196,7 +196,7 @@ fn may_replay(options: &AssembleOptions) -> bool {
 impl Log {
     /// Whether parity is taken to agree with the data. `missing` are slots without a current member.
     pub(crate) fn agrees(&self, missing: &[Slot]) -> bool {
-        matches!(self, Self::Replayed(_) | Self::StripeLog(_)) && !missing.is_empty()
+        matches!(self, Self::Replayed(_) | Self::Stripes(_)) && !missing.is_empty()
     }
 
     /// What the user should know.
@@ -211,10 +211,10 @@ impl Log {
             }
             Self::Unusable(refusal) => return vec![format!("the log cannot be used: {refusal}")],
             Self::Void(reason) => return vec![void_text(reason)],
-            Self::Replayed(replayed) | Self::StripeLog(replayed) => replayed,
+            Self::Replayed(replayed) | Self::Stripes(replayed) => replayed,
         };
         let (log, has_unbuilt) = match self {
-            Self::StripeLog(_) => ("stripe log", false),
+            Self::Stripes(_) => ("stripe log", false),
             _ => ("partial parity log", true),
         };
         let writes = if replayed.entries == 1 { "1 write".to_owned() } else { format!("{} writes", replayed.entries) };
@@ -259,7 +259,7 @@ impl Log {
             Self::Untouched
             | Self::Unusable(_)
             | Self::Replayed(_)
-            | Self::StripeLog(_)
+            | Self::Stripes(_)
             | Self::Void(_)
             | Self::Journal { .. } => Ok(()),
         }

@@ -101,9 +101,6 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Checks that the array can have this policy, beside what stands in the way of every change.
     pub(crate) fn check_consistency(&self, policy: ConsistencyPolicy) -> Result<(), Refusal> {
-        if self.has_stripe_log() {
-            return Err(Refusal::new("the array has a stripe log, which is made by `create` and kept"));
-        }
         match policy {
             ConsistencyPolicy::Resync => Ok(()),
             ConsistencyPolicy::Bitmap if self.intent().is_some() => Ok(()),
@@ -236,8 +233,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let bitmap_bytes = self.intent().filter(|bitmap| bitmap.is_on_members()).map_or(0, |bitmap| bitmap.bytes());
         for device in self.core.devices() {
             // A partial parity log goes before.
-            let mut superblock = device.superblock.borrow().clone();
-            superblock.ppl = None;
+            let superblock = device.superblock.borrow().without_parity_log();
             let place = Place::of(&superblock).and_then(|place| {
                 // One that other software has made may be longer than mdspace's own.
                 place.check_apart_from_bitmap(&superblock, bitmap_bytes)?;

@@ -141,13 +141,7 @@ impl Scene {
 
     pub(crate) async fn check(&self, array: &Simulated) {
         let found = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("the level survives it");
-        let truth = self.truth.borrow();
-        if found[..] != truth[..] {
-            let diff: Vec<usize> = (0..truth.len()).step_by(512).filter(|at| found[*at..at + 512] != truth[*at..at + 512]).collect();
-            let status = array.status();
-            eprintln!("DBG3 missing {:?} diff {:?} bad {:?}", status.missing, diff, status.members.iter().map(|m| (m.name.clone(), m.bad_bytes)).collect::<Vec<_>>());
-        }
-        assert!(found[..] == truth[..], "{:?}: other bytes than were written", self.setup);
+        assert!(found[..] == self.truth.borrow()[..], "{:?}: other bytes than were written", self.setup);
     }
 
     /// Reads in rows, so that every member is read in full.
@@ -540,14 +534,12 @@ fn cut_while_healing(setup: Setup, cut: u64) -> u64 {
         };
         array.resync(&|_, _| {}).await.unwrap_or_else(|error| panic!("{setup:?} cut {cut}: {error}"));
         if written.get() {
-            eprintln!("DBG {setup:?} cut {cut}");
             scene.check(&array).await;
         }
         let found = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("whole").to_vec();
         scene.truth.replace(found);
         scene.write(&array, 0..512).await; // updates the members that an interrupted round left behind
         array.stop().await.expect("stops clean");
-        eprintln!("DBG2 {setup:?} cut {cut}");
         scene.check_without_each_that_may_go(&members).await;
     };
     scene.run(after);

@@ -19,8 +19,10 @@ const DATA_OFFSET: u64 = 512 << 10;
 const COMPONENT: u64 = 4 << 20;
 
 /// Transfers and bytes by purpose and operation.
+type Totals = HashMap<(&'static str, Operation), (u64, u64)>;
+
 #[derive(Clone, Default)]
-struct Counts(Rc<RefCell<HashMap<(&'static str, Operation), (u64, u64)>>>);
+struct Counts(Rc<RefCell<Totals>>);
 
 impl Observer for Counts {
     fn watch(&self, _: &str) -> Rc<dyn Watch> {

@@ -192,7 +192,7 @@ impl Scene {
     async fn check(&self, members: &[SimMember], lost: Option<u16>, options: AssembleOptions, world: &World) -> usize {
         let array = assemble(members, options, world).await;
         let array = array.unwrap_or_else(|why| panic!("{:?} without {lost:?}: {why}", self.shape));
-        let truth = self.truth.borrow();
+        let truth = self.truth.borrow().clone();
         self.check_array(&array, &truth, &format!("{:?} without {lost:?}", self.shape)).await
     }
 

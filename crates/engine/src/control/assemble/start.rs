@@ -131,7 +131,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let (resync, agreed) = agreement(&geometry, &freshest, &rescue, &log, &mut warnings, &options)
             .map_err(|refusal| if is_built { refusal } else { refusal.because(UNBUILT) })
             .map_err(|refusal| refusal.because(&missing_text(&geometry, &missing, &left_out)))?;
-        let is_replayed = matches!(log, Log::StripeLog(_));
+        let is_replayed = matches!(log, Log::Stripes(_));
         let circumstances = LoadContext {
             freshest: &freshest,
             covered_bytes: geometry.sync_bytes(),

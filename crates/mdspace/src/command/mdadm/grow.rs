@@ -61,8 +61,9 @@ fn change(words: &Words) -> Result<(Option<&'static str>, Value), Trouble> {
         "bitmap" => Ok((Some("/v1/set"), json!({ "bitmap": bitmap(words, &value)? }))),
         _ => match &*value {
             "resync" => Ok((Some("/v1/set"), json!({ "bitmap": "none" }))),
+            "ppl" => Ok((Some("/v1/set"), json!({ "consistency-policy": "ppl" }))),
             "bitmap" => Ok((Some("/v1/set"), json!({ "bitmap": "internal" }))),
-            _ => Err(Trouble::refused(format!("--consistency-policy={value}: not yet: resync and bitmap are set"))),
+            _ => Err(Trouble::refused(format!("--consistency-policy={value}: not yet: resync, bitmap and ppl are set"))),
         },
     }
 }
@@ -102,10 +103,11 @@ mod tests {
             ("-G /dev/md0 -b none", "/v1/set", json!({"bitmap": "none"})),
             ("-G /dev/md0 -b internal --bitmap-chunk=64M", "/v1/set", json!({"bitmap": "internal:67108864"})),
             ("-G /dev/md0 -k resync", "/v1/set", json!({"bitmap": "none"})),
+            ("-G /dev/md0 -k ppl", "/v1/set", json!({"consistency-policy": "ppl"})),
         ] {
             assert_eq!(change_of(line).expect("a change"), (Some(route), body), "{line}");
         }
-        for line in ["-G /dev/md0 -z max -n3", "-G /dev/md0 -k ppl", "-G /dev/md0 -b x", "-G /dev/md0 -z x"] {
+        for line in ["-G /dev/md0 -z max -n3", "-G /dev/md0 -k journal", "-G /dev/md0 -b x", "-G /dev/md0 -z x"] {
             assert_eq!(change_of(line).expect_err(line).status, 2, "{line}");
         }
     }
