@@ -12,7 +12,7 @@ use crate::names::name_of;
 use crate::names::path_of;
 use crate::overlay::{self, Layer, OverlayDirectory};
 use crate::place;
-use engine::inspect::find_superblock;
+use engine::inspect::may_replay;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use format::overlay::Holes;
 use futures_util::future::join3;
@@ -295,12 +295,11 @@ impl Machine {
         Ok(array)
     }
 
-    /// Puts memory over the members of an array that has a log of md's. Assembly replays the log into it.
+    /// Puts memory over the members of an array that has a log. Assembly replays the log into it.
     async fn over_logs(&self, offer: Offer<AnyMember>) -> Offer<AnyMember> {
         let mut has_log = false;
         for Candidate { name, member } in &offer.members {
-            let found = find_superblock(name, member, &self.pool).await;
-            has_log |= found.is_ok_and(|found| found.superblock.ppl.is_some() || found.superblock.journal);
+            has_log |= may_replay(name, member, &self.pool).await;
         }
         if !has_log {
             return offer;
@@ -313,7 +312,7 @@ impl Machine {
     #[cfg(feature = "command")]
     pub(crate) async fn check_writable(&self, members: Vec<String>) -> Result<(), Refusal> {
         let paths: Vec<PathBuf> = members.iter().map(|name| path_of(name)).collect();
-        let offer = Offer::of(self.open_all(&paths, Purpose::Look)?);
+        let offer = self.over_logs(Offer::of(self.open_all(&paths, Purpose::Look)?)).await;
         Array::assemble_offer(offer, AssembleOptions::default(), self.pool.clone(), self.clock.clone()).await.map(drop)
     }
 

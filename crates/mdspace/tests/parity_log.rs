@@ -76,7 +76,7 @@ fn the_policy_of_a_served_array_changes_and_its_data_stays() {
 fn a_policy_that_a_served_array_cannot_have_is_refused_by_name() {
     let table = [
         ("--level 5 a b c", "none", "\"none\" is not a consistency policy"),
-        ("--level 5 a b c", "journal", "values: resync, bitmap, or ppl"),
+        ("--level 5 a b c", "journal", "values: resync, bitmap, ppl, or log"),
         ("--level 6 a b c d", "ppl", "only level 5 has a partial parity log"),
         ("--level 5 --integrity a b c", "ppl", "checksums, which a replay of a partial parity log does not keep"),
         ("--level 5 --data-offset 64K a b c", "ppl", "a chunk's log takes 1032"),

@@ -12,6 +12,7 @@ use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Member, Operation};
 use format::geometry::Geometry;
 use format::integrity::{BLOCK_BYTES, Layout};
+use format::stripe_log::Place;
 use format::units::MemberByte;
 use serde::Serialize;
 use std::pin::pin;
@@ -115,8 +116,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         let superblock = device.superblock.borrow().clone();
         let refused = |defect| Refusal::defect(&device.name, defect).advice(self.how_to_make_room());
         let layout = Layout::of(&superblock).map_err(refused)?;
-        if let Some(log) = device.stripe_log() {
-            log.check_apart(&layout).map_err(refused)?;
+        match device.stripe_log() {
+            Some(log) => log.check_apart(&layout).map_err(refused)?,
+            // Its log begins with the next superblock.
+            None if self.metadata.has_stripe_log() => {
+                Place::of(&superblock).and_then(|place| place.check_apart(&layout)).map_err(refused)?;
+            }
+            None => {}
         }
         crate::device::checksums::check_apart_from_bitmap(&device.member, &superblock, &layout, &self.core.pool)
             .await

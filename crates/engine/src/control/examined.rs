@@ -1,4 +1,4 @@
-//! What `examine` shows of one member's bitmap, bad-block log and reshape: plain, serializable values. Their
+//! What `examine` shows of one member's bitmap, bad-block log, stripe log and reshape: plain, serializable values. Their
 //! fields are a stable interface (`docs/json.md`).
 //!
 //! It only reads. A log that cannot be read is left out: assembly names it and says why.
@@ -8,8 +8,11 @@ use crate::control::inspect::{Found, read_bad_blocks};
 use crate::control::names::{level_name, uuid_text};
 use crate::metadata::bitmap::load::read_bitmap;
 use crate::metadata::bitmap::named::Named;
+use crate::metadata::stripe_log::found::{check_current, of_member, records_of};
+use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use format::bitmap::{BitmapSuper, SUPER_BYTES};
+use format::stripe_log::{Header, Place};
 use format::superblock::{DeviceFlags, DeviceRole, Reshape, Resync, Superblock};
 use format::text::quoted;
 use format::units::{Sectors, Slot};
@@ -49,6 +52,71 @@ pub struct BadBlocksExamined {
     /// Each entry: bytes of the member, in the order of the log.
     #[serde(skip)]
     pub entries: Vec<Range<u64>>,
+}
+
+/// The stripe log of a member: the consistency policy `log`.
+#[derive(Debug, Clone, Serialize)]
+pub struct StripeLogExamined {
+    /// Where its header is.
+    pub at: u64,
+    /// Why it does not count for the member's superblock; `None` if it does.
+    pub void: Option<String>,
+    /// What its header says; `None` where that is damaged, or cannot be read.
+    pub contents: Option<StripeLogContents>,
+}
+
+/// What the header of a stripe log says, and what is in the ring.
+#[derive(Debug, Clone, Serialize)]
+pub struct StripeLogContents {
+    /// Bytes of header and ring.
+    pub bytes: u64,
+    /// The use of the array that wrote the log.
+    pub epoch: u64,
+    /// Records with a smaller sequence are settled.
+    pub tail: u64,
+    /// Whether parity was built everywhere. A log that says otherwise is not replayed.
+    pub parity_built: bool,
+    /// Records that a replay would find, if this member's log alone decided; `None` if the ring cannot be read.
+    pub records: Option<usize>,
+    /// Their entries, each a write to one stripe.
+    pub entries: Option<usize>,
+}
+
+impl StripeLogExamined {
+    /// The log of a member; `None` if there is none.
+    async fn of<M: Member>(name: &str, member: &M, superblock: &Superblock, pool: &Pool) -> Option<Self> {
+        let at = Place::start(superblock).ok()?.0;
+        let reason = |refusal: Refusal| match refusal.field {
+            Some(field) => format!("{field}: {}", refusal.reason),
+            None => refusal.reason,
+        };
+        match of_member(member, name, superblock, pool).await {
+            Ok(found) => {
+                let (header, place) = found?;
+                let void = check_current(name, superblock, &header, &place).err().map(reason);
+                let contents = Some(StripeLogContents::of(name, member, &header, &place, pool).await);
+                Some(Self { at, void, contents })
+            }
+            Err(refusal) => Some(Self { at, void: Some(reason(refusal)), contents: None }),
+        }
+    }
+}
+
+impl StripeLogContents {
+    async fn of<M: Member>(name: &str, member: &M, header: &Header, place: &Place, pool: &Pool) -> Self {
+        let mut records = records_of(member, name, header, place, pool).await.ok();
+        let named = records.iter().flatten().map(|record| record.tail);
+        let tail = named.max().unwrap_or(0).max(header.tail);
+        records.iter_mut().for_each(|records| records.retain(|record| record.sequence >= tail));
+        Self {
+            bytes: header.bytes,
+            epoch: header.epoch,
+            tail,
+            parity_built: header.is_built,
+            records: records.as_ref().map(Vec::len),
+            entries: records.map(|records| records.iter().map(|record| record.entries.len()).sum()),
+        }
+    }
 }
 
 /// How far a reshape has come, and the shape that it leads to.
@@ -139,6 +207,8 @@ pub struct Examination {
     pub bad_blocks_at: Option<u64>,
     /// The contents of the log; `None` where there is no log, or it cannot be read.
     pub bad_blocks: Option<BadBlocksExamined>,
+    /// The stripe log; `None` where there is none.
+    pub stripe_log: Option<StripeLogExamined>,
     /// The member is read only where no other can serve.
     pub write_mostly: bool,
     /// Requests to the member fail fast instead of being retried.
@@ -193,6 +263,7 @@ impl Examination {
             bitmap: None,
             bad_blocks_at: superblock.bad_blocks_at().map(|at| at.0),
             bad_blocks: None,
+            stripe_log: None,
             write_mostly: superblock.device_flags.contains(DeviceFlags::WRITE_MOSTLY),
             failfast: superblock.device_flags.contains(DeviceFlags::FAIL_FAST),
             logical_block_bytes: superblock.logical_block_bytes,
@@ -203,7 +274,7 @@ impl Examination {
 }
 
 impl Examination {
-    /// Adds what the member's bitmap and bad-block log hold. A log that cannot be read is left out.
+    /// Adds what the member's bitmap and logs hold. A bitmap or bad-block log that cannot be read is left out.
     pub async fn with_logs<M: Member>(mut self, member: &M, found: &Found, pool: &Pool) -> Self {
         let (name, superblock) = (self.name.clone(), &found.superblock);
         if let Ok(Some((header, image))) = read_bitmap(&name, member, superblock, pool).await {
@@ -222,6 +293,7 @@ impl Examination {
             let bytes = bad.iter().map(|range| range.end - range.start).sum();
             self.bad_blocks = Some(BadBlocksExamined { ranges: bad.len(), bytes, entries: bad });
         }
+        self.stripe_log = StripeLogExamined::of(&name, member, superblock, pool).await;
         self
     }
 }

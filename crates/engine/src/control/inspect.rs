@@ -5,12 +5,13 @@
 
 use crate::base::buffer::Pool;
 use crate::control::names::uuid_text;
+use crate::metadata::stripe_log::found::of_member;
 use crate::seam::bytes::read_bytes;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Limits, Member};
 use format::bad_blocks;
 use format::signature::{Signature, recognize, windows};
-use format::superblock::{Superblock, Version, decode, places};
+use format::superblock::{Resync, Superblock, Version, decode, places};
 use format::units::{MemberByte, SECTOR_BYTES};
 use std::ops::Range;
 
@@ -33,6 +34,16 @@ pub async fn find_superblock<M: Member>(name: &str, member: &M, pool: &Pool) -> 
         (None, Some(refusal)) => Err(refusal),
         (None, None) => Err(none(name, find_signature(name, member, pool).await.ok().flatten())),
     }
+}
+
+/// Whether an assembly of the member's array may replay a log. To read it, the caller then gives members whose writes stay
+/// in memory.
+pub async fn may_replay<M: Member>(name: &str, member: &M, pool: &Pool) -> bool {
+    let Ok(Found { superblock, .. }) = find_superblock(name, member, pool).await else { return false };
+    if superblock.ppl.is_some() || superblock.journal {
+        return true;
+    }
+    superblock.resync != Resync::Clean && matches!(of_member(member, name, &superblock, pool).await, Ok(Some(_)))
 }
 
 /// The superblock of a member that is about to be overwritten, if there is one.

@@ -27,6 +27,7 @@ use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member, MemberError};
 use crate::seam::report::ChangeKind;
+use format::integrity::Layout;
 use format::stripe_log::Place;
 use format::superblock::{DeviceRole, Superblock, Version};
 use format::units::{DeviceNumber, SECTOR_BYTES, Slot};
@@ -158,7 +159,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         let Candidate { name, member } = candidate;
         let failed = |error: MemberError| Refusal::member_error(&name, &error);
         if self.metadata.has_stripe_log() {
-            Place::of(&superblock).map_err(|defect| Refusal::defect(&name, defect))?;
+            let place = Place::of(&superblock);
+            let is_apart = place.and_then(|place| match self.has_checksums() {
+                true => place.check_apart(&Layout::of(&superblock)?),
+                false => Ok(()),
+            });
+            is_apart.map_err(|defect| Refusal::defect(&name, defect))?;
         }
         erase_superblocks(&name, &member, &self.core.pool).await?;
         write_empty_log(&member, &self.core.pool, &superblock).await.map_err(failed)?;

@@ -210,7 +210,7 @@ impl Log {
                 )];
             }
             Self::Unusable(refusal) => return vec![format!("the log cannot be used: {refusal}")],
-            Self::Void(reason) => return vec![format!("the stripe log is void: {reason}")],
+            Self::Void(reason) => return vec![void_text(reason)],
             Self::Replayed(replayed) | Self::Stripes(replayed) => replayed,
         };
         let (log, has_unbuilt) = match self {
@@ -240,6 +240,14 @@ impl Log {
         [Some(first), unbuilt, unknown].into_iter().flatten().collect()
     }
 
+    /// Adds to the refusal of a dirty and degraded array why its log does not repair it.
+    pub(crate) fn explain(&self, refusal: Refusal) -> Refusal {
+        match self {
+            Self::Void(reason) => refusal.because(&void_text(reason)),
+            _ => refusal,
+        }
+    }
+
     /// Refuses a dirty and degraded array whose log was not replayed, if the log alone can repair it.
     pub(crate) fn check(&self, freshest: &Superblock, options: &AssembleOptions) -> Result<(), Refusal> {
         match self {
@@ -256,6 +264,10 @@ impl Log {
             | Self::Journal { .. } => Ok(()),
         }
     }
+}
+
+fn void_text(reason: &Refusal) -> String {
+    format!("the stripe log is void: {reason}")
 }
 
 /// The warning that no superblock tells whether the parity that stands in for a member was ever built.

@@ -39,7 +39,7 @@ pub struct AssembleOptions {
     /// Start with fewer members than the array needs: what those hold is read, and everything else is an error. In
     /// doubt nothing is reconstructed. Only with `read_only`.
     pub partial: bool,
-    /// With `read_only`: replay what md's logs hold into the members, whose writes stay in memory. Without it, an array
+    /// With `read_only`: replay what the logs hold into the members, whose writes stay in memory. Without it, an array
     /// that needs such a log is refused.
     pub replay: bool,
     /// Read what the members' bad-block logs say must not be read, after a fault that is gone, such as a bad

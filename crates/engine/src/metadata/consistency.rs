@@ -230,12 +230,14 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 impl<M: Member, C: Clock> Metadata<M, C> {
     /// Checks that each member has room for a stripe log.
     fn check_stripe_log(&self) -> Result<(), Refusal> {
+        let bitmap_bytes = self.intent().filter(|bitmap| bitmap.is_on_members()).map_or(0, |bitmap| bitmap.bytes());
         for device in self.core.devices() {
             // A partial parity log goes before.
             let superblock = device.superblock.borrow().without_parity_log();
             let place = Place::of(&superblock).and_then(|place| {
-                let is_apart = device.checksums_layout().map_or(Ok(()), |checksums| place.check_apart(&checksums));
-                is_apart.map(|()| place)
+                // One that other software has made may be longer than mdspace's own.
+                place.check_apart_from_bitmap(&superblock, bitmap_bytes)?;
+                device.checksums_layout().map_or(Ok(()), |checksums| place.check_apart(&checksums))
             });
             place.map_err(|defect| Refusal::defect(&device.name, defect))?;
         }

@@ -24,6 +24,7 @@ mod header;
 mod record;
 
 pub use header::Header;
+use record::DATA_CHUNKS_MAX;
 pub use record::{Chunks, ENTRIES_MAX, Entry, Record};
 
 use crate::Defect;
@@ -105,7 +106,7 @@ impl Place {
     /// Where the header of a log is or would be: behind md's own areas, and the space that mdadm keeps for a bitmap.
     ///
     /// # Errors
-    /// When the level or the format does not allow a log.
+    /// When the level, the format or the number of members does not allow a log.
     pub fn start(superblock: &Superblock) -> Result<MemberByte, Defect> {
         if !superblock.level.has_parity() {
             return defect("superblock.level", "a level without parity has no stripe log");
@@ -113,6 +114,11 @@ impl Place {
         if !matches!(superblock.version, Version::V1_1 | Version::V1_2) {
             let reason = format!("with metadata {} there is no room before the data", superblock.version);
             return defect("superblock.super_offset", reason);
+        }
+        if superblock.raid_disks > DATA_CHUNKS_MAX + 1 {
+            let reason =
+                format!("{}, and a stripe log names at most {DATA_CHUNKS_MAX} data chunks", superblock.raid_disks);
+            return defect("superblock.raid_disks", reason);
         }
         let used = superblock.room_before_data();
         let kept = match superblock.data_offset.0 >= AMPLE_SECTORS {
@@ -131,6 +137,23 @@ impl Place {
         match begin.0 >= self.end().0 || end.0 < self.at.0 {
             true => Ok(()),
             false => defect("superblock.data_offset", "there is no room for checksums beside the stripe log"),
+        }
+    }
+
+    /// Checks that the bitmap of `superblock`, so many bytes long, ends before the log.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn check_apart_from_bitmap(&self, superblock: &Superblock, bytes: u64) -> Result<(), Defect> {
+        let Some(at) = superblock.bitmap_at() else { return Ok(()) };
+        let end = at.0.saturating_add(bytes);
+        match end <= self.at.0 || at.0 >= self.end().0 {
+            true => Ok(()),
+            false => {
+                let reason =
+                    format!("the bitmap ends at byte {end}, and a stripe log would begin at byte {}", self.at.0);
+                defect("superblock.bitmap_offset", reason)
+            }
         }
     }
 

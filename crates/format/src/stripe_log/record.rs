@@ -41,12 +41,18 @@ struct Raw {
 
 const _: () = assert!(size_of::<RawEntry>() == 56 && size_of::<Raw>() == PAGE_BYTES);
 
+/// The most data chunks of a stripe that an entry can name.
+pub(super) const DATA_CHUNKS_MAX: u16 = 256;
+
 /// A set of a stripe's data chunks, by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Chunks([u64; 4]);
 
 impl Chunks {
     /// All data chunks of a stripe with `count` of them.
+    ///
+    /// # Panics
+    /// With more than 256, for which [`super::Place`] finds no place.
     pub fn first(count: u16) -> Self {
         (0..count).collect()
     }
@@ -63,7 +69,7 @@ impl Chunks {
 
     /// The indexes, in order.
     pub fn iter(self) -> impl Iterator<Item = u16> {
-        (0..256).filter(move |index| self.contains(*index))
+        (0..DATA_CHUNKS_MAX).filter(move |index| self.contains(*index))
     }
 }
 
@@ -104,7 +110,7 @@ impl Entry {
         if rows.start >= rows.end || u64::from(rows.end) > chunk_bytes {
             return defect("stripe_log.rows", format!("{} to {} of {chunk_bytes}", rows.start, rows.end));
         }
-        if *changed == Chunks::default() || !changed.is_within(Chunks::first(data_chunks)) {
+        if *changed == Chunks::default() || changed.iter().any(|index| index >= data_chunks) {
             return defect("stripe_log.changed", format!("{changed:?}, of {data_chunks}"));
         }
         if *partial_bytes != 0 && *partial_bytes != rows.end - rows.start {
@@ -163,7 +169,7 @@ impl Record {
             offset,
             entries: entries.iter().map(entry).collect(),
         };
-        (offset + record.bytes() <= ring_bytes).then_some(record)
+        (record.bytes() <= ring_bytes.saturating_sub(offset)).then_some(record)
     }
 
     /// Encodes the head; `decode` of the bytes returns `self`.

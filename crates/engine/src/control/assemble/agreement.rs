@@ -104,9 +104,9 @@ pub(super) fn agreement(
         Redundancy::Parity => log.check(freshest, options).and_then(|()| {
             let reason = "the array is dirty and degraded: where a write was under way when it stopped, the missing \
                           member's data would be reconstructed wrong (the write hole)";
-            Err(Refusal::new(reason).field("superblock.resync_offset").advice(
+            Err(log.explain(Refusal::new(reason).field("superblock.resync_offset").advice(
                 "give a current member for each slot, or accept that with --force; --partial reads what is certain",
-            ))
+            )))
         }),
     }
 }

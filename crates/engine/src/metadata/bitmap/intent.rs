@@ -98,6 +98,11 @@ impl<M> IntentBitmap<M> {
         matches!(self.home, Home::Members)
     }
 
+    /// Its length on a member or in its file.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bits.borrow().header.bytes_on_disk(u64::MAX)
+    }
+
     /// The events before which bits may have been cleared. A member that left earlier may lack more than the bitmap
     /// names.
     pub(crate) fn events_cleared(&self) -> u64 {

@@ -1,5 +1,5 @@
 //! The stripe log of a running array: the partial parity of each write to a part of a stripe, before the write reaches
-//! any member. [`replay`] reads it after a loss of power.
+//! any member. [`replay`] reads it after a loss of power, and [`found`] on each member.
 //!
 //! Writes share records in *batches* ([`crate::metadata::batches`]):
 //!
@@ -16,6 +16,7 @@
 //!
 //! Nothing here computes partial parity, or writes data.
 
+pub(crate) mod found;
 mod live;
 pub(crate) mod replay;
 

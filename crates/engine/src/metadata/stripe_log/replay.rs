@@ -13,11 +13,12 @@ use crate::base::buffer::Pool;
 use crate::base::range_set::Ranges;
 use crate::device::Device;
 use crate::metadata::partial_parity::{Replayed, Slots, chunk};
-use crate::seam::bytes::{read_bytes, replace_bytes};
+use crate::metadata::stripe_log::found::{check_current, of_member, read, records_of};
+use crate::seam::bytes::replace_bytes;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use format::geometry::{Parity, Role, Stripe};
-use format::stripe_log::{Entry, Header, PAGE_BYTES, Place, Record, checksum};
+use format::stripe_log::{Entry, Header, PAGE_BYTES, Place, checksum};
 use format::units::{ComponentByte, MemberByte, Slot};
 use parity::{Kernel, gf};
 use std::collections::BTreeMap;
@@ -77,10 +78,11 @@ pub(crate) async fn find<M: Member>(slots: &Slots<M>, pool: &Pool) -> Found {
             of_slots.push(None);
             continue;
         };
-        match of_device(device, pool).await {
+        let superblock = device.superblock.borrow().clone();
+        match of_member(&device.member, &device.name, &superblock, pool).await {
             Ok(Some((header, place))) => {
                 epoch = epoch.max(Some(header.epoch));
-                let counts = is_current(&header, &place, device);
+                let counts = check_current(&device.name, &superblock, &header, &place);
                 void = void.or(counts.err());
                 of_slots.push(Some((header, place)));
             }
@@ -103,32 +105,6 @@ pub(crate) async fn find<M: Member>(slots: &Slots<M>, pool: &Pool) -> Found {
 
 fn missing<M>(device: &Device<M>) -> Refusal {
     Refusal::new("it has no stripe log, but other members have one").of(&device.name).field("stripe_log")
-}
-
-/// The header of the log on a device; `None` if it has none of this array.
-async fn of_device<M: Member>(device: &Device<M>, pool: &Pool) -> Result<Option<(Header, Place)>, Refusal> {
-    let superblock = device.superblock.borrow().clone();
-    let wrong = |defect| Refusal::defect(&device.name, defect);
-    let Some(at) = Place::start(&superblock).ok().filter(|at| at.0 + PAGE_BYTES as u64 <= superblock.data_at().0)
-    else {
-        return Ok(None);
-    };
-    let page = read(device, at, PAGE_BYTES as u64, pool).await?;
-    let header = Header::decode(&page).map_err(wrong)?.filter(|header| header.set_uuid == superblock.set_uuid);
-    let Some(header) = header else { return Ok(None) };
-    let place = Place::found(&superblock, &header).map_err(wrong)?;
-    Ok(Some((header, place)))
-}
-
-/// Whether the log counts.
-fn is_current<M: Member>(header: &Header, place: &Place, device: &Device<M>) -> Result<(), Refusal> {
-    let superblock = device.superblock.borrow().clone();
-    header.check(&superblock, place).map_err(|defect| Refusal::defect(&device.name, defect))?;
-    if header.vouches_for(&superblock) || mutant!("void-log-replayed") {
-        return Ok(());
-    }
-    let reason = "other software has written the member since the log was kept";
-    Err(Refusal::new(reason).of(&device.name).field("superblock.events"))
 }
 
 /// An entry on one member.
@@ -203,7 +179,7 @@ async fn entries<M: Member>(
     let mut records = Vec::new();
     for (slot, header, place) in logs.current() {
         let device = slots[slot.index()].as_ref().expect("its log was read");
-        for record in records_of(device, header, place, pool).await? {
+        for record in records_of(&device.member, &device.name, header, place, pool).await? {
             records.push((slot, device, place, record));
         }
     }
@@ -225,7 +201,7 @@ async fn entries<M: Member>(
                 let reason = format!("the stripe's slot {slot} holds data");
                 return Err(Refusal::new(reason).of(&device.name).field("stripe_log.stripe"));
             }
-            let partial = read(device, partial_at, entry.partial_bytes.into(), pool).await?;
+            let partial = read(&device.member, &device.name, partial_at, entry.partial_bytes.into(), pool).await?;
             if checksum(&partial) != entry.checksum && !mutant!("torn-record-believed") {
                 if record.sequence != last {
                     let reason = "partial parity that does not have its checksum";
@@ -238,31 +214,6 @@ async fn entries<M: Member>(
         }
     }
     Ok(entries)
-}
-
-/// The records in a member's ring.
-async fn records_of<M: Member>(
-    device: &Device<M>,
-    header: &Header,
-    place: &Place,
-    pool: &Pool,
-) -> Result<Vec<Record>, Refusal> {
-    let (ring_bytes, page) = (place.ring_bytes(), PAGE_BYTES as u64);
-    let mut ring = Vec::with_capacity(ring_bytes as usize);
-    for at in (0..ring_bytes).step_by(PIECE_BYTES as usize) {
-        let bytes = (ring_bytes - at).min(PIECE_BYTES);
-        ring.extend(read(device, place.in_ring(at), bytes, pool).await?);
-    }
-    let (mut records, mut offset) = (Vec::new(), 0);
-    while offset + page <= ring_bytes {
-        let head = &ring[offset as usize..(offset + page) as usize];
-        let record = Record::decode(head, offset, ring_bytes, header.epoch, header.seed());
-        // A newer record may lie over all but the head of one that was given up.
-        let record = record.filter(|record| record.sequence >= header.first);
-        offset += record.as_ref().map_or(page, Record::bytes);
-        records.extend(record);
-    }
-    Ok(records)
 }
 
 /// The rows for which each entry is its member's newest one, in component bytes. Rows of entries without partial parity
@@ -287,14 +238,6 @@ fn newest(mut entries: Vec<Logged>) -> Vec<(Logged, Range<u64>)> {
         jobs.extend(left.iter().map(|rows| (found.clone(), rows.clone())));
     }
     jobs
-}
-
-async fn read<M: Member>(device: &Device<M>, at: MemberByte, bytes: u64, pool: &Pool) -> Result<Vec<u8>, Refusal> {
-    if bytes == 0 {
-        return Ok(Vec::new());
-    }
-    let unreadable = |reason| Refusal::new(reason).of(&device.name).field("stripe_log");
-    read_bytes(&device.member, pool, at, bytes).await.map_err(unreadable)
 }
 
 /// What a replay does for some rows.
@@ -361,7 +304,7 @@ impl<M: Member> Repair<'_, M> {
         let (slot, at) = job.partial;
         let device = self.slots[slot.index()].as_ref().expect("its log was read");
         let at = MemberByte(at.0 + (rows.start - start));
-        let mut sum = read(device, at, rows.end - rows.start, self.pool).await?;
+        let mut sum = read(&device.member, &device.name, at, rows.end - rows.start, self.pool).await?;
         for (index, bytes) in chunks {
             self.kernel.combine_assign(&mut sum, &[(self.weight(role, *index), bytes)]);
         }

@@ -3,7 +3,9 @@
 use crate::command::text::output::columns;
 use crate::command::text::size::Size;
 use crate::command::text::wording::utc;
-use engine::examined::{BadBlocksExamined, Behind, BitmapExamined, Differs, Examination, ReshapeExamined};
+use engine::examined::{
+    BadBlocksExamined, Behind, BitmapExamined, Differs, Examination, ReshapeExamined, StripeLogExamined,
+};
 
 /// The metadata of a member.
 pub(crate) fn examination(member: &Examination) -> String {
@@ -23,6 +25,9 @@ pub(crate) fn examination(member: &Examination) -> String {
         ("created", utc(member.created)),
         ("updated", utc(member.updated)),
     ];
+    if let Some(log) = &member.stripe_log {
+        rows.push(("stripe log", stripe_log(log)));
+    }
     if member.logical_block_bytes > 0 {
         rows.push(("blocks", format!("logical blocks of {} bytes", member.logical_block_bytes)));
     }
@@ -65,6 +70,24 @@ fn bad_blocks(member: &Examination) -> String {
         (Some(at), None) => format!("log at byte {at}, cannot be read"),
         (Some(at), Some(BadBlocksExamined { ranges: 0, .. })) => format!("none; log at byte {at}"),
         (Some(at), Some(bad)) => format!("{} places, {} bytes; log at byte {at}", bad.ranges, bad.bytes),
+    }
+}
+
+fn stripe_log(log: &StripeLogExamined) -> String {
+    let mut text = format!("at byte {}", log.at);
+    if let Some(contents) = &log.contents {
+        text += &format!(", {}, epoch {}, tail {}", Size(contents.bytes), contents.epoch, contents.tail);
+        text += &match (contents.records, contents.entries) {
+            (Some(records), Some(entries)) => format!(", {records} records of {entries} writes"),
+            _ => ", records cannot be read".to_owned(),
+        };
+        if !contents.parity_built {
+            text += ", parity not built yet";
+        }
+    }
+    match &log.void {
+        Some(reason) => text + &format!("; void: {reason}"),
+        None => text + "; it counts",
     }
 }
 
