@@ -427,7 +427,11 @@ fn a_log_is_void_once_other_software_has_written_the_members() {
         assert!(refusal.reason.contains("dirty and degraded"), "{refusal}");
         let whole = assemble(&scene.without(&BTreeSet::new(), &world), AssembleOptions::default(), &world).await;
         let status = whole.expect("nothing is missing").status();
-        assert!(status.warnings.iter().any(|warning| warning.contains("the stripe log is void")), "{:?}", status.warnings);
+        assert!(
+            status.warnings.iter().any(|warning| warning.contains("the stripe log is void")),
+            "{:?}",
+            status.warnings
+        );
         assert_eq!(status.consistency_policy, "log", "the array still keeps one");
     };
     world.run(course, || false).expect("the power does not go");
