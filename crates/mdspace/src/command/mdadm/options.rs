@@ -218,7 +218,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         Some('k'),
         Value,
         &[Grow],
-        Ours("`resync` and `bitmap`: `mdspace set bitmap=...`; `ppl`: not yet"),
+        Ours("`mdspace set consistency-policy=...`: `resync`, `bitmap`, `ppl`"),
     ),
     // For assemble.
     row(&["super-minor"], Some('m'), Value, &[Assemble], Later("give the members, or `--uuid`")),
