@@ -218,9 +218,7 @@ fn parts(superblock: &Superblock, placement: &Placement) -> Vec<(&'static str, u
     let mut parts = vec![("superblock", superblock.super_at().0, 4096)];
     parts.extend(placement.bitmap.map(|bitmap| ("bitmap", at(bitmap.place.sectors_from_superblock), bitmap.bytes)));
     let bad_blocks = placement.bad_blocks;
-    parts.extend(
-        bad_blocks.map(|log| ("bad blocks", at(log.sectors_from_superblock.into()), u64::from(log.sectors) * 512)),
-    );
+    parts.extend(bad_blocks.map(|log| ("bad blocks", at(log.sectors_from_superblock), u64::from(log.sectors) * 512)));
     let parity_log = placement.ppl;
     parts.extend(parity_log.map(|log| ("ppl", at(log.sectors_from_superblock.into()), u64::from(log.sectors) * 512)));
     if superblock.data_at().0 >= 1 << 20 {

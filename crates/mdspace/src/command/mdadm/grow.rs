@@ -63,7 +63,9 @@ fn change(words: &Words) -> Result<(Option<&'static str>, Value), Trouble> {
             "resync" => Ok((Some("/v1/set"), json!({ "bitmap": "none" }))),
             "ppl" => Ok((Some("/v1/set"), json!({ "consistency-policy": "ppl" }))),
             "bitmap" => Ok((Some("/v1/set"), json!({ "bitmap": "internal" }))),
-            _ => Err(Trouble::refused(format!("--consistency-policy={value}: not yet: resync, bitmap and ppl are set"))),
+            _ => {
+                Err(Trouble::refused(format!("--consistency-policy={value}: not yet: resync, bitmap and ppl are set")))
+            }
         },
     }
 }
