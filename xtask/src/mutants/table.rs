@@ -119,6 +119,46 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("partial_parity::the_log_of_a_clean_array_is_not_replayed"),
     },
     Mutant {
+        name: "unsettled-rows-logged",
+        broken: "a write is logged before an earlier one to other chunks of its rows is on stable storage",
+        by: Test("stripe_log::a_loss_of_power_and_of_members_costs_nothing_but_what_was_being_written"),
+    },
+    Mutant {
+        name: "live-record-overwritten",
+        broken: "a record of the stripe log is overwritten before its writes are on stable storage",
+        by: Test("stripe_log::a_loss_of_power_and_of_members_costs_nothing_but_what_was_being_written"),
+    },
+    Mutant {
+        name: "void-log-replayed",
+        broken: "a stripe log is replayed although other software has written the members since",
+        by: Test("stripe_log::a_log_is_void_once_other_software_has_written_the_members"),
+    },
+    Mutant {
+        name: "torn-record-believed",
+        broken: "partial parity of the stripe log is replayed although its checksum is wrong",
+        by: Test("stripe_log::a_loss_of_power_and_of_members_costs_nothing_but_what_was_being_written"),
+    },
+    Mutant {
+        name: "oldest-entry-replayed",
+        broken: "of several entries for a row the oldest is replayed",
+        by: Test("stripe_log::a_loss_of_power_and_of_members_costs_nothing_but_what_was_being_written"),
+    },
+    Mutant {
+        name: "void-entry-passed",
+        broken: "an older entry is replayed over whole stripes that were written since",
+        by: Test("stripe_log::a_loss_of_power_and_of_members_costs_nothing_but_what_was_being_written"),
+    },
+    Mutant {
+        name: "log-header-unflushed",
+        broken: "a superblock is written before the stripe log's header names it on stable storage",
+        by: Test("stripe_log::a_loss_of_power_and_of_members_costs_nothing_but_what_was_being_written"),
+    },
+    Mutant {
+        name: "record-unflushed",
+        broken: "a write goes on before its record in the stripe log is on stable storage",
+        by: Test("stripe_log::a_loss_of_power_and_of_members_costs_nothing_but_what_was_being_written"),
+    },
+    Mutant {
         name: "unbuilt-parity-trusted",
         broken: "parity is trusted where a lockless bitmap says that it may not have been built",
         by: Test("forced::parity_that_a_lockless_bitmap_does_not_call_clean_is_not_trusted"),

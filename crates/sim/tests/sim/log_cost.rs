@@ -1,9 +1,9 @@
-//! What the partial parity log costs: the members' transfers for random writes of 4 KiB, with the log and without it. Counts
-//! are exact, and the same in each run.
+//! What a log costs: the members' transfers for random writes of 4 KiB, with md's partial parity log, with the stripe log, and
+//! without either. Counts are exact, and the same in each run.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::observe::{Observer, Transfer, TransferOutcome, Watch, Why};
-use engine::{Array, AssembleOptions, Candidate, Durability, Operation, Pool};
+use engine::{Array, AssembleOptions, Candidate, ConsistencyPolicy, Durability, Operation, Pool};
 use format::geometry::Level;
 use futures_util::{StreamExt, stream};
 use mdspace_sim::{Random, SimMember, World};
@@ -53,7 +53,7 @@ impl Counts {
 }
 
 /// Counts random writes, and the virtual time that they take.
-fn count(parity_log: bool) -> (Counts, u64) {
+fn count(level: Level, policy: ConsistencyPolicy) -> (Counts, u64) {
     let world = World::new(1);
     let bytes = (DATA_OFFSET + COMPONENT) as usize;
     let member = |index| SimMember::new(format!("m{index}"), &world, vec![0; bytes], Rc::default());
@@ -63,8 +63,9 @@ fn count(parity_log: bool) -> (Counts, u64) {
         data_offset_bytes: Some(DATA_OFFSET),
         component_bytes: Some(COMPONENT),
         contents: Contents::Consistent,
-        parity_log,
-        ..Recipe::new(Level::Raid5, [7; 16])
+        parity_log: policy == ConsistencyPolicy::PartialParity,
+        stripe_log: policy == ConsistencyPolicy::StripeLog,
+        ..Recipe::new(level, [7; 16])
     };
     let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
     let course = async {
@@ -93,22 +94,31 @@ fn count(parity_log: bool) -> (Counts, u64) {
 }
 
 #[test]
-fn at_depth_32_the_log_takes_at_most_one_more_write_for_two_requests() {
-    let ((without, nanos_without), (with, nanos)) = (count(false), count(true));
-    let (log_writes, log_bytes) = with.of(Why::Log, Operation::Write);
+fn at_depth_32_a_log_takes_at_most_one_more_write_for_two_requests_and_parity() {
     let per_request = |count: u64| count as f64 / REQUESTS as f64;
-    for (name, counts, nanos) in [("without", &without, nanos_without), ("with", &with, nanos)] {
+    let table = [
+        (Level::Raid5, ConsistencyPolicy::Resync, 0.0),
+        (Level::Raid5, ConsistencyPolicy::PartialParity, 1.0),
+        (Level::Raid5, ConsistencyPolicy::StripeLog, 1.0),
+        (Level::Raid6, ConsistencyPolicy::Resync, 0.0),
+        (Level::Raid6, ConsistencyPolicy::StripeLog, 2.0),
+    ];
+    for (level, policy, parities) in table {
+        let (counts, nanos) = count(level, policy);
+        let (log_writes, log_bytes) = counts.of(Why::Log, Operation::Write);
         println!(
-            "{name}: {:.3} reads, {:.3} writes, {:.3} flushes a request; {:.1} us a request",
+            "{level:?} {policy:?}: {:.3} reads, {:.3} writes, {:.3} flushes a request; {:.1} us a request; log: {:.3} writes, \
+             {:.0} bytes",
             per_request(counts.all(Operation::Read)),
             per_request(counts.all(Operation::Write)),
             per_request(counts.all(Operation::Flush)),
             nanos as f64 / REQUESTS as f64 / 1000.0,
+            per_request(log_writes),
+            per_request(log_bytes),
         );
+        assert_eq!(log_writes > 0, parities > 0.0);
+        assert!(per_request(log_writes) <= 0.5 * parities, "{log_writes} writes of the log");
+        assert!(per_request(counts.all(Operation::Flush)) <= parities, "at most two flushes of each member for a batch");
+        assert!(per_request(log_bytes) <= 2.0 * parities * REQUEST_BYTES as f64, "{log_bytes} bytes of the log");
     }
-    println!("log: {:.3} writes and {:.0} bytes a request", per_request(log_writes), per_request(log_bytes));
-    assert!(log_writes > 0 && without.of(Why::Log, Operation::Write).0 == 0);
-    assert!(per_request(log_writes) <= 0.5, "{log_writes} writes of the log");
-    assert!(per_request(with.all(Operation::Flush)) <= 1.0, "two flushes of each member for a batch");
-    assert!(per_request(log_bytes) <= 2.0 * REQUEST_BYTES as f64, "{log_bytes} bytes of the log");
 }

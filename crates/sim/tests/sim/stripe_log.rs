@@ -388,6 +388,51 @@ fn without_a_log_the_same_histories_lose_data_that_was_not_being_written() {
     assert!(lossy > 0, "the log is worth something");
 }
 
+/// A small array of level 5 that lost power while it was dirty.
+async fn dirty(world: &World) -> Scene {
+    let shape = Shape {
+        has_log: true,
+        level: Level::Raid5,
+        slots: 3,
+        chunk: 4096,
+        version: Version::V1_2,
+        data_at: 64 << 10,
+        block_bytes: 512,
+        has_bitmap: false,
+        has_checksums: false,
+        missing: BTreeSet::new(),
+        fails: None,
+    };
+    let scene = Scene::new(shape, world).await;
+    let array = assemble(&scene.here(), AssembleOptions::default(), world).await.expect("whole");
+    array.write(0, array.pool().copy_of(&[1; 512]), Durability::Stable).await.expect("nothing fails");
+    scene
+}
+
+#[test]
+fn a_log_is_void_once_other_software_has_written_the_members() {
+    let world = World::new(1);
+    let course = async {
+        let scene = dirty(&world).await;
+        for member in &scene.members {
+            // md writes no microseconds.
+            let mut superblock = superblock_of(&member.contents(), scene.shape.version);
+            superblock.events += 1;
+            superblock.updated.micros = 0;
+            member.plant(superblock.super_at().0, &superblock.encode());
+        }
+        let lost = BTreeSet::from([0]);
+        let refused = assemble(&scene.without(&lost, &world), AssembleOptions::default(), &world).await;
+        let refusal = refused.map(|array| array.status()).expect_err("the log would be replayed over md's writes");
+        assert!(refusal.reason.contains("dirty and degraded"), "{refusal}");
+        let whole = assemble(&scene.without(&BTreeSet::new(), &world), AssembleOptions::default(), &world).await;
+        let status = whole.expect("nothing is missing").status();
+        assert!(status.warnings.iter().any(|warning| warning.contains("the stripe log is void")), "{:?}", status.warnings);
+        assert_eq!(status.consistency_policy, "log", "the array still keeps one");
+    };
+    world.run(course, || false).expect("the power does not go");
+}
+
 /// Histories in a run of the tests.
 fn histories() -> u64 {
     std::env::var("MDSPACE_LOG_HISTORIES").ok().and_then(|count| count.parse().ok()).unwrap_or(300)

@@ -63,10 +63,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         let read = |role| runs.get(slot_of(stripe, role), part);
         let data: Option<SmallVec<[Block; 32]>> =
             (0..parity.data_chunks()).map(|index| read(Role::Data(index))).collect();
-        let Some(data) = data else {
-            // The user has accepted such parity by force.
-            return if self.core.info.forced { Ok(()) } else { Err(self.unreadable(part, runs)) };
+        // The user has accepted by force that a lost chunk is what P makes it. Then Q has to say the same.
+        let data = match data {
+            None if !self.core.info.forced => return Err(self.unreadable(part, runs)),
+            None => self.data_by_p(parity, stripe, part, runs),
+            whole => whole,
         };
+        let Some(data) = data else { return Ok(()) };
         let right = self.parity_of(stripe, &data);
         for (role, right) in stripe.parity_roles().zip(right) {
             if read(role).is_none_or(|found| found[..] != right[..]) {
@@ -77,6 +80,28 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
         }
         Ok(())
+    }
+
+    /// The data of a stripe of which one chunk cannot be read, as P gives it.
+    fn data_by_p(
+        &self,
+        parity: &Parity,
+        stripe: &Stripe,
+        part: &Range<u64>,
+        runs: &Runs,
+    ) -> Option<SmallVec<[Block; 32]>> {
+        let read = |role| runs.get(slot_of(stripe, role), part);
+        let mut lost = (0..parity.data_chunks()).filter(|index| read(Role::Data(*index)).is_none());
+        let (Some(lost), None) = (lost.next(), lost.next()) else { return None };
+        let mut solved = self.core.pool.take((part.end - part.start) as usize);
+        solved.copy_from_slice(&read(Role::P)?);
+        for role in (0..parity.data_chunks()).filter(|index| *index != lost).map(Role::Data) {
+            self.core.info.kernel.combine_assign(&mut solved, &[(1, &read(role)?)]);
+        }
+        let solved = solved.freeze();
+        (0..parity.data_chunks())
+            .map(|index| if index == lost { Some(solved.clone()) } else { read(Role::Data(index)) })
+            .collect()
     }
 
     /// The parities of a stripe's data, both in order.

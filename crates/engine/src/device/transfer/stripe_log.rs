@@ -1,12 +1,11 @@
 //! Writes a device's part of the stripe log: the header before each superblock, and records.
 //!
-//! The transfers pass no layer but the timeout: none of them is data. Which writes are logged is decided elsewhere
+//! The transfers pass no layer but the timeout: none of them is data. They are whole pages, which are whole logical blocks. Which writes are logged is decided elsewhere
 //! ([`crate::metadata::stripe_log`]).
 
 use crate::base::buffer::{Block, Pool};
 use crate::device::in_use::Device;
 use crate::device::stripe_log::{DeviceLog, LogState};
-use crate::seam::bytes::replace_bytes;
 use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use crate::seam::observe::Why;
 use format::integrity::Stamp;
@@ -66,16 +65,16 @@ impl<M: Member> Device<M> {
     pub(crate) async fn erase_stripe_log(&self, pool: &Pool) -> Result<(), MemberError> {
         let Some(log) = self.stripe_log.take() else { return Ok(()) };
         let erase = async {
-            replace_bytes(&self.member, pool, log.place.at, &[0; PAGE_BYTES]).await?;
-            self.member.flush(Why::Superblock).await
+            self.member.write(log.place.at, pool.zeroed(PAGE_BYTES).freeze(), Why::Log).await?;
+            self.member.flush(Why::Log).await
         };
         self.with_timeout(Operation::Write, (log.place.at, PAGE_BYTES as u64), pin!(erase)).await.flatten()
     }
 
     /// The caller holds the header's lock.
     async fn put_log_header(&self, log: &DeviceLog, state: &LogState, pool: &Pool) -> Result<(), MemberError> {
-        replace_bytes(&self.member, pool, log.place.at, &log.header_page(state)).await?;
-        mutant!("log-header-unflushed" => Ok(()), else self.member.flush(Why::Superblock).await)
+        self.member.write(log.place.at, pool.copy_of(&log.header_page(state)), Why::Log).await?;
+        mutant!("log-header-unflushed" => Ok(()), else self.member.flush(Why::Log).await)
     }
 
     /// Batches before this one must be on stable storage before a record of so many bytes can be written; 0 if none.
@@ -106,8 +105,8 @@ impl<M: Member> Device<M> {
             }
             log.put(spot, bytes, part.sequence);
             let image = self.log_image(&log, &state, part, spot.offset);
-            replace_bytes(&self.member, pool, log.place.in_ring(spot.offset), &image).await?;
-            mutant!("record-unflushed" => Ok(()), else self.member.flush(Why::Superblock).await)
+            self.member.write(log.place.in_ring(spot.offset), pool.copy_of(&image), Why::Log).await?;
+            mutant!("record-unflushed" => Ok(()), else self.member.flush(Why::Log).await)
         };
         self.with_timeout(Operation::Write, place, pin!(put)).await.flatten()
     }
