@@ -19,8 +19,9 @@ fn superblock() -> Superblock {
     decode(Version::V1_2, at, SUPERBLOCK, 8 << 20).expect("the kernel's").expect("it is there")
 }
 
-/// A page of the ring: whether its magic and place are set right, and whether its checksum is.
-type Page = (bool, bool, u8, Vec<u8>);
+/// A page of the ring: whether its magic and place are set right, whether its checksum is, and whether the lengths of its
+/// partial parity are as of chunks up to 64 KiB; the number of its entries; its bytes.
+type Page = (bool, bool, bool, u8, Vec<u8>);
 
 fuzz_target!(|input: (Vec<u8>, Vec<Page>)| {
     let (mut bytes, pages) = input;
@@ -56,13 +57,16 @@ fn check_header(bytes: &[u8]) -> Option<Header> {
 /// The ring's bytes.
 fn ring(header: &Header, pages: Vec<Page>) -> Vec<u8> {
     let mut ring = Vec::new();
-    for (is_placed, is_sealed, count, mut page) in pages.into_iter().take(64) {
+    for (is_placed, is_sealed, is_short, count, mut page) in pages.into_iter().take(64) {
         page.resize(PAGE_BYTES, 0);
         if is_placed {
             page[..8].copy_from_slice(b"md-strec");
             page[12..16].copy_from_slice(&u32::from(count).to_le_bytes());
             page[16..24].copy_from_slice(&header.epoch.to_le_bytes());
             page[40..48].copy_from_slice(&(ring.len() as u64).to_le_bytes());
+        }
+        if is_short {
+            page[512..].chunks_exact_mut(56).for_each(|entry| entry[50..52].fill(0));
         }
         if is_sealed {
             set_checksum(&mut page, 8, header.seed());

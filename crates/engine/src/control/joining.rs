@@ -27,6 +27,7 @@ use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member, MemberError};
 use crate::seam::report::ChangeKind;
+use format::Defect;
 use format::integrity::Layout;
 use format::stripe_log::Place;
 use format::superblock::{DeviceRole, Superblock, Version};
@@ -158,14 +159,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     ) -> Result<Rc<Device<M>>, Refusal> {
         let Candidate { name, member } = candidate;
         let failed = |error: MemberError| Refusal::member_error(&name, &error);
-        if self.metadata.has_stripe_log() {
-            let place = Place::of(&superblock);
-            let is_apart = place.and_then(|place| match self.has_checksums() {
-                true => place.check_apart(&Layout::of(&superblock)?),
-                false => Ok(()),
-            });
-            is_apart.map_err(|defect| Refusal::defect(&name, defect))?;
-        }
+        self.check_own_areas(&superblock).map_err(|defect| Refusal::defect(&name, defect))?;
         erase_superblocks(&name, &member, &self.core.pool).await?;
         write_empty_log(&member, &self.core.pool, &superblock).await.map_err(failed)?;
         let place = vec![0; place_bytes(superblock.super_at(), member.limits().bytes)].into();
@@ -174,6 +168,15 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.metadata.write_whole_bitmap(guard, &device).await.map_err(failed)?;
         self.give_checksums(&device).await?;
         Ok(device)
+    }
+
+    /// Checks that a new member has room for a stripe log and for checksums, where the array has them.
+    fn check_own_areas(&self, superblock: &Superblock) -> Result<(), Defect> {
+        match (self.metadata.has_stripe_log(), self.has_checksums()) {
+            (true, true) => Place::of(superblock)?.check_apart(&Layout::of(superblock)?),
+            (true, false) => Place::of(superblock).map(drop),
+            (false, _) => Ok(()),
+        }
     }
 
     /// Checked again under the metadata lock: two requests may add the same member.

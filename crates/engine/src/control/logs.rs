@@ -122,6 +122,9 @@ pub(crate) fn check_parity_log<M: Member>(
     Ok(())
 }
 
+const PARITY_LOG: &str = "partial parity log";
+const STRIPE_LOG: &str = "stripe log";
+
 /// What was done about the logs of an array.
 pub(crate) enum Log {
     /// There are none that matter, or the caller gives no members to replay them into.
@@ -129,7 +132,11 @@ pub(crate) enum Log {
     /// They were replayed.
     Replayed(Replayed),
     /// They cannot be used: why.
-    Unusable(Refusal),
+    Unusable {
+        /// Which one.
+        log: &'static str,
+        reason: Refusal,
+    },
     /// The stripe logs were replayed.
     Stripes(Replayed),
     /// The array has a stripe log, and it does not count: why.
@@ -156,7 +163,7 @@ pub(crate) async fn replay<M: Member>(
     }
     match partial_parity::replay(parity, &freshest.set_uuid, slots, pool).await {
         Ok(replayed) => Log::Replayed(replayed),
-        Err(refusal) => Log::Unusable(refusal),
+        Err(reason) => Log::Unusable { log: PARITY_LOG, reason },
     }
 }
 
@@ -184,7 +191,7 @@ pub(crate) async fn replay_stripe_log<M: Member>(
     let kernel = options.kernel.unwrap_or_else(parity::Kernel::best);
     match replay::replay(logs, parity, kernel, slots, pool).await {
         Ok(replayed) => Log::Stripes(replayed),
-        Err(refusal) => Log::Unusable(refusal),
+        Err(reason) => Log::Unusable { log: STRIPE_LOG, reason },
     }
 }
 
@@ -209,13 +216,13 @@ impl Log {
                     rows * 4
                 )];
             }
-            Self::Unusable(refusal) => return vec![format!("the log cannot be used: {refusal}")],
+            Self::Unusable { log, reason } => return vec![format!("the {log} cannot be used: {reason}")],
             Self::Void(reason) => return vec![void_text(reason)],
             Self::Replayed(replayed) | Self::Stripes(replayed) => replayed,
         };
         let (log, has_unbuilt) = match self {
-            Self::Stripes(_) => ("stripe log", false),
-            _ => ("partial parity log", true),
+            Self::Stripes(_) => (STRIPE_LOG, false),
+            _ => (PARITY_LOG, true),
         };
         let writes = if replayed.entries == 1 { "1 write".to_owned() } else { format!("{} writes", replayed.entries) };
         let torn = match replayed.torn {
@@ -251,13 +258,13 @@ impl Log {
     /// Refuses a dirty and degraded array whose log was not replayed, if the log alone can repair it.
     pub(crate) fn check(&self, freshest: &Superblock, options: &AssembleOptions) -> Result<(), Refusal> {
         match self {
-            Self::Unusable(refusal) if !options.force => Err(refusal.clone().advice(
+            Self::Unusable { reason, .. } if !options.force => Err(reason.clone().advice(
                 "without that log, what the missing member held may be wrong where a write was under way: give a current \
                  member for each slot, or accept that with --force",
             )),
             Self::Untouched if freshest.ppl.is_some() && !may_replay(options) => Err(needs_its_ppl()),
             Self::Untouched
-            | Self::Unusable(_)
+            | Self::Unusable { .. }
             | Self::Replayed(_)
             | Self::Stripes(_)
             | Self::Void(_)
