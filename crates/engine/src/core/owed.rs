@@ -36,7 +36,7 @@ impl<M: Member, C: Clock> Core<M, C> {
         let is_change = matches!(error.operation, Operation::Write | Operation::WriteZeroes | Operation::Discard);
         error.kind == MemberErrorKind::NoSpace
             && is_change
-            && device.owed.is_allowed()
+            && device.may_owe()
             && !mutant!("no-room-is-a-failure")
             && !device.superblock.borrow().replacement
     }

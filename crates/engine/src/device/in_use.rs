@@ -72,7 +72,7 @@ impl<M: Member> Device<M> {
             member: Watched::new(member),
             data_at: superblock.data_at().0,
             bad: BadBlocks::new(superblock.bad_blocks, superblock.data_at().0, bad),
-            owed: Owed::of(&superblock),
+            owed: Owed::default(),
             superblock: DeviceSuperblock::new(superblock, place, state),
             state: StateCell::new(state),
             reach: ReachCell::default(),

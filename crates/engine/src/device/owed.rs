@@ -10,13 +10,12 @@
 //!
 //! This module holds the overlay alone. [`crate::device::transfer::notes`] fills it, [`crate::control::owed`] retries
 //! the writes, and [`crate::data`] limits their memory. Levels without redundancy owe nothing: each of their bytes has
-//! one position, and a failed write may be there in part. Nor does anything with a partial parity log, which forgets a
-//! write when it has ended: what is owed must not outlive its entry.
+//! one position, and a failed write may be there in part. Nor does anything with a log, which forgets a write once it has
+//! ended: what is owed must not outlive its entry.
 //!
 //! [`ArrayErrorKind::NoSpace`]: crate::ArrayErrorKind::NoSpace
 
 use crate::base::buffer::Block;
-use format::superblock::Superblock;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -60,21 +59,9 @@ impl Content {
 pub(crate) struct Owed {
     pieces: RefCell<BTreeMap<u64, Content>>,
     cost: Cell<u64>,
-    /// Whether a write without space is kept here.
-    is_allowed: bool,
 }
 
 impl Owed {
-    /// Nothing owed by a member with this superblock.
-    pub(super) fn of(superblock: &Superblock) -> Self {
-        Self { is_allowed: superblock.level.is_redundant() && superblock.ppl.is_none(), ..Self::default() }
-    }
-
-    /// Whether a write without space is kept as owed.
-    pub(crate) fn is_allowed(&self) -> bool {
-        self.is_allowed
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.cost.get() == 0
     }

@@ -66,7 +66,7 @@ impl<M: Member> Device<M> {
 
     /// After a write of `blocks` that ended with `result`: keeps them if the member had no space.
     pub(super) fn note_owed(&self, at: ComponentByte, blocks: &[Block], result: &Result<(), MemberError>) {
-        if !is_lack_of_space(result) || !self.owed.is_allowed() {
+        if !is_lack_of_space(result) || !self.may_owe() {
             return;
         }
         let mut at = at.0;
@@ -77,9 +77,15 @@ impl<M: Member> Device<M> {
         }
     }
 
+    /// Whether a write without space is kept as owed ([`crate::device::owed`]).
+    pub(crate) fn may_owe(&self) -> bool {
+        let superblock = self.superblock.borrow();
+        superblock.level.is_redundant() && superblock.ppl.is_none() && self.context.stripe_log().is_none()
+    }
+
     /// As [`Device::note_owed`], of zeros.
     pub(crate) fn note_zeros_owed(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
-        if is_lack_of_space(result) && self.owed.is_allowed() {
+        if is_lack_of_space(result) && self.may_owe() {
             self.owe(at.0, Content::Zeros(bytes));
         }
     }

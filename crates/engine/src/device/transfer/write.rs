@@ -71,7 +71,7 @@ impl<M: Member> Device<M> {
         then: BadBlocksThen,
     ) -> Result<(), MemberError> {
         let bytes = from.bytes();
-        let owed = self.owed.is_allowed().then(|| from.clone());
+        let owed = self.may_owe().then(|| from.clone());
         let result = match self.sums_of(from.parts()) {
             None => self.write_bare(at, from, why).await,
             // Boxed, so that the futures of transfers without checksums stay small.
