@@ -185,7 +185,7 @@ log_cuts() {
     serve "${members[@]}"
     hand send pool 0 $((8 << 20)) || fail "$told"
     stop_serving
-    for write in 4:1 8:3 53:5 101:6; do
+    for write in 4:1 53:6; do
         scene="our stripe log at level $level on $count members, $((${write#*:} * 4)) KiB at block ${write%:*}"
         head -c $((8 << 20)) /dev/urandom >other
         serve "${members[@]}"
