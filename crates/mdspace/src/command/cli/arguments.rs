@@ -169,6 +169,10 @@ pub(crate) enum Command {
 /// `mdadm`
 #[derive(Debug, Args)]
 pub(crate) struct MdadmArguments {
+    /// In place of this program's own --help and -h, which are mdadm's words here
+    #[arg(id = "help", long = "help-here", hide = true, action = ArgAction::Help)]
+    help_here: Option<bool>,
+
     /// mdadm's arguments; `mdspace mdadm --help` shows them
     #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<OsString>,

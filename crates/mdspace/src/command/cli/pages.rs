@@ -73,7 +73,7 @@ fn commands_in_sentences_and_tables_are_ones_that_there_are() {
 #[test]
 fn a_command_that_there_is_not_is_noticed() {
     let page = "Say `mdspace stauts`, or `mdspace\nserve ... --fsue DIR`;\n```sh\nmdspace no\n```\nnot `serve --nbdd`, `status`, \
-                nor `mdspace set`, `bench --only \"4 KiB\"`, but `mdspace lab e9`.";
+                nor `mdspace set`, `bench --only \"4 KiB\"`, but `mdspace lab e99`.";
     let found: Vec<String> =
         quoted(page).iter().filter_map(|text| command(text)).map(|words| words.join(" ")).collect();
     let uuid = "01234567:01234567:01234567:01234567";
