@@ -174,10 +174,11 @@ replayed_cut() {
     ((++tried))
 }
 
-# log_cuts LEVEL COUNT: writes to an array with a stripe log, which power cuts short, with as many members missing afterwards
-# as the level bears. mdspace replays the log, and stops the array. The driver then has the same bytes, without a resync.
+# log_cuts LEVEL COUNT WRITE...: writes to an array with a stripe log, which power cuts short, with as many members missing
+# afterwards as the level bears. mdspace replays the log, and stops the array. The driver then has the same bytes, without a resync.
 log_cuts() {
     local level=$1 count=$2 write missing
+    shift 2
     rm -f was is before? after?
     blank "$count"
     "$mdspace" create --level "$level" --chunk 16K --consistency-policy log --assume-clean "${members[@]}" >/dev/null
@@ -185,7 +186,7 @@ log_cuts() {
     serve "${members[@]}"
     hand send pool 0 $((8 << 20)) || fail "$told"
     stop_serving
-    for write in 4:1 53:6; do
+    for write in "$@"; do
         scene="our stripe log at level $level on $count members, $((${write#*:} * 4)) KiB at block ${write%:*}"
         head -c $((8 << 20)) /dev/urandom >other
         serve "${members[@]}"
@@ -326,8 +327,8 @@ logs() {
     own_cuts 4
 }
 own() {
-    log_cuts 5 3
-    log_cuts 6 4
+    log_cuts 5 3 53:6
+    log_cuts 6 4 4:1 53:6
 }
 journaled() {
     local mode

@@ -425,7 +425,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "spare-decides",
         broken: "a spare that a round cut short has told alone must agree with the next round of the same events",
-        by: Seed(264074001469695),
+        by: Test("intent::a_spare_that_a_round_cut_short_has_told_of_a_bitmap_alone_decides_nothing"),
     },
     Mutant {
         name: "checkpoint-mid-block",

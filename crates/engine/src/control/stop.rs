@@ -53,7 +53,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if !self.core.info.read_only {
             self.checkpoint().await?;
         }
-        self.metadata.record_forced().await?;
+        self.metadata.record_assembly().await?;
         self.mark_clean().await?;
         drained.and_then(|()| self.data.check_nothing_lost())
     }

@@ -24,9 +24,9 @@ pub(crate) struct Record {
     /// What assembly read may still be in volatile caches only. It is flushed before anything is written that builds
     /// on it: a power failure could otherwise leave a member further behind than is accepted.
     pub(crate) is_flush_pending: bool,
-    /// The array was assembled by force, and its superblocks do not show that yet. As they are, the next assembly
-    /// would refuse the array.
-    pub(crate) is_force_pending: bool,
+    /// The array was assembled by force, or a stripe log was replayed, and its superblocks do not show that yet. As they
+    /// are, the next assembly would refuse the array, or md would.
+    pub(crate) is_assembly_pending: bool,
     /// A member had no room for its superblock, so the pending rounds are tried again.
     pub(crate) is_out_of_room: bool,
 }

@@ -53,10 +53,10 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         record.dirty && record.rounds_pending == 0
     }
 
-    /// Records an assembly by force in the superblocks, whether or not the array is written to. md does the same when
-    /// it starts such an array.
-    pub(crate) async fn record_forced(&self) -> Result<(), ArrayError> {
-        let is_pending = || self.record().is_force_pending;
+    /// Records an assembly by force, or after the replay of a stripe log, in the superblocks, whether or not the array is
+    /// written to. md does the same when it starts an array by force.
+    pub(crate) async fn record_assembly(&self) -> Result<(), ArrayError> {
+        let is_pending = || self.record().is_assembly_pending;
         if !is_pending() {
             return Ok(());
         }
@@ -226,7 +226,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             }
         }
         let mut record = self.record_mut(guard);
-        (record.is_force_pending, record.is_out_of_room) = (false, false);
+        (record.is_assembly_pending, record.is_out_of_room) = (false, false);
         Ok(())
     }
 

@@ -133,6 +133,35 @@ fn a_spare_that_takes_a_slot_has_all_bits() {
 }
 
 #[test]
+fn a_spare_that_a_round_cut_short_has_told_of_a_bitmap_alone_decides_nothing() {
+    let world = World::new(2);
+    let members: Vec<_> = (0..MEMBERS).map(|index| member(format!("member{index}"), &world)).collect();
+    let spare = member("spare".to_owned(), &world);
+    world.run(make(&members, &world), || false);
+    let mut all = members.clone();
+    all.push(spare.clone());
+    let scene = async {
+        let pool = Pool::new(4 << 20);
+        let options = AssembleOptions::default;
+        let array = Array::assemble(candidates(&members), options(), pool.clone(), world.clock());
+        let array = array.await.expect("it can be assembled");
+        array.remove_bitmap().await.expect("nothing fails");
+        let newcomer = Candidate { name: spare.name(), member: spare.clone() };
+        array.add(newcomer, [9; 16], false).await.expect("it fits");
+        array.stop().await.expect("nothing fails");
+        // The next round has the events of the one that was cut short.
+        let place = &spare.image()[SUPERBLOCK_AT as usize..][..4096];
+        let own = decode(Version::V1_2, MemberByte(SUPERBLOCK_AT), place, DATA_OFFSET + COMPONENT);
+        let own = own.expect("right").expect("there");
+        let told = own.with_bitmap(Some(own.bitmap_place(4096)), DATA_OFFSET + COMPONENT).expect("there is room");
+        spare.plant(SUPERBLOCK_AT, &told.encode());
+        let array = Array::assemble(candidates(&all), options(), pool, world.clock()).await.expect("the spare follows");
+        assert!(array.status().bitmap.is_none());
+    };
+    world.run(scene, || false).expect("the power does not go");
+}
+
+#[test]
 fn an_idle_array_is_marked_clean_after_each_write() {
     const DELAY: Duration = Duration::from_millis(200);
     let world = World::new(3);

@@ -69,7 +69,7 @@ fn record_found<M: Member>(
         rounds_pending,
         lagging,
         is_flush_pending: !mutant!("found-unflushed"),
-        is_force_pending: false,
+        is_assembly_pending: false,
         is_out_of_room: false,
     }
 }

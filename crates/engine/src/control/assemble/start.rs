@@ -156,7 +156,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let mut record = first_record(&freshest, resync, &slots, &spares, &election, &rescue, intent.is_some());
-        record.is_force_pending = options.force && !options.read_only && !warnings.texts.is_empty();
+        // A replayed stripe log is known to this engine alone: md would call the array dirty and degraded.
+        let is_news = is_replayed || (options.force && !warnings.texts.is_empty());
+        record.is_assembly_pending = is_news && !options.read_only;
         if freshest.ppl.is_none() {
             find_checksums().await;
         }

@@ -22,7 +22,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     async fn keep_recovered(&self) {
         // A failure here has failed the array, and the status shows it.
-        drop(self.metadata.record_forced().await);
+        drop(self.metadata.record_assembly().await);
         while !self.core.gate.is_closed() {
             let seen = self.sweeps.changed.seen();
             let done = self.do_what_is_due().await;
