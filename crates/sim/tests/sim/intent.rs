@@ -150,8 +150,8 @@ fn a_spare_that_a_round_cut_short_has_told_of_a_bitmap_alone_decides_nothing() {
         array.add(newcomer, [9; 16], false).await.expect("it fits");
         array.stop().await.expect("nothing fails");
         // The next round has the events of the one that was cut short.
-        let place = &spare.image()[SUPERBLOCK_AT as usize..][..4096];
-        let own = decode(Version::V1_2, MemberByte(SUPERBLOCK_AT), place, DATA_OFFSET + COMPONENT);
+        let place = spare.image()[SUPERBLOCK_AT as usize..][..4096].to_vec();
+        let own = decode(Version::V1_2, MemberByte(SUPERBLOCK_AT), &place, DATA_OFFSET + COMPONENT);
         let own = own.expect("right").expect("there");
         let told = own.with_bitmap(Some(own.bitmap_place(4096)), DATA_OFFSET + COMPONENT).expect("there is room");
         spare.plant(SUPERBLOCK_AT, &told.encode());
