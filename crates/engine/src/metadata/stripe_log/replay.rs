@@ -21,7 +21,7 @@ use format::geometry::{Parity, Role, Stripe};
 use format::stripe_log::{Entry, Header, PAGE_BYTES, Place, checksum};
 use format::units::{ComponentByte, MemberByte, Slot};
 use parity::{Kernel, gf};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -213,7 +213,24 @@ async fn entries<M: Member>(
             entries.push(Logged { slot, role, stripe, sequence: record.sequence, entry, partial_at });
         }
     }
-    Ok(entries)
+    Ok(begun(entries, logs))
+}
+
+/// The entries without those of which the other parity's part is not in the log: their write had not begun, and an older
+/// entry of the row says what the members may hold.
+fn begun(entries: Vec<Logged>, logs: &Logs) -> Vec<Logged> {
+    let key = |entry: &Logged, slot| (slot, entry.sequence, entry.stripe.number(), entry.entry.rows.start);
+    let found: HashSet<_> = entries.iter().map(|entry| key(entry, entry.slot)).collect();
+    let is_due = |slot, sequence| {
+        logs.current().any(|(current, header, _)| current == slot && header.first <= sequence)
+    };
+    let is_whole = |entry: &Logged| {
+        let mut others = entry.stripe.parity_roles().filter_map(|role| entry.stripe.slot_of(role));
+        others.all(|slot| found.contains(&key(entry, slot)) || !is_due(slot, entry.sequence))
+    };
+    let whole = entries.iter().map(|entry| is_whole(entry) || mutant!("half-a-batch-replayed"));
+    let whole: Vec<bool> = whole.collect();
+    entries.into_iter().zip(whole).filter_map(|(entry, is_whole)| is_whole.then_some(entry)).collect()
 }
 
 /// The rows for which each entry is its member's newest one, in component bytes. Rows of entries without partial parity
