@@ -29,6 +29,8 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
     }
 
     async fn log_write(&self, entries: Vec<LogEntry>) -> Result<Logged, ArrayError> {
+        // A parity that has left must not count as current after a crash: it has neither the entry nor the write.
+        self.mark_dirty().await?;
         if entries.is_empty() || mutant!("entry-not-written") {
             return Ok(Logged::NOTHING);
         }
