@@ -70,8 +70,7 @@ impl Runner<'_> {
         let costs_entries = matches!(fault, Fault::BadMetadata | Fault::LosesWrite(_) | Fault::Misdirects(_));
         let turns_on = |step: &Step| *step == Step::ChangePolicy(ConsistencyPolicy::PartialParity);
         let history = &self.history;
-        costs_entries
-            && (history.setup.consistency == Consistency::PartialParity || history.steps.iter().any(turns_on))
+        costs_entries && (history.setup.consistency == Consistency::PartialParity || history.steps.iter().any(turns_on))
     }
 
     /// A member that this fault may befall. Unless the history goes beyond it, the level must survive the fault.

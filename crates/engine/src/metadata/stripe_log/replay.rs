@@ -221,15 +221,13 @@ async fn entries<M: Member>(
 fn begun(entries: Vec<Logged>, logs: &Logs) -> Vec<Logged> {
     let key = |entry: &Logged, slot| (slot, entry.sequence, entry.stripe.number(), entry.entry.rows.start);
     let found: HashSet<_> = entries.iter().map(|entry| key(entry, entry.slot)).collect();
-    let is_due = |slot, sequence| {
-        logs.current().any(|(current, header, _)| current == slot && header.first <= sequence)
-    };
+    let is_due =
+        |slot, sequence| logs.current().any(|(current, header, _)| current == slot && header.first <= sequence);
     let is_whole = |entry: &Logged| {
         let mut others = entry.stripe.parity_roles().filter_map(|role| entry.stripe.slot_of(role));
         others.all(|slot| found.contains(&key(entry, slot)) || !is_due(slot, entry.sequence))
     };
-    let whole = entries.iter().map(|entry| is_whole(entry) || mutant!("half-a-batch-replayed"));
-    let whole: Vec<bool> = whole.collect();
+    let whole: Vec<bool> = entries.iter().map(is_whole).collect();
     entries.into_iter().zip(whole).filter_map(|(entry, is_whole)| is_whole.then_some(entry)).collect()
 }
 
