@@ -3,20 +3,16 @@
 use super::requests::UnderWay;
 use super::run::Simulated;
 use super::run::{Presence, Runner};
-use super::setup::Consistency;
-use super::step::{Fault, Step};
+use super::step::Fault;
 use crate::faults::{Mishap, Planned};
 use crate::rows::Row;
-use engine::{Clock, ConsistencyPolicy, Operation};
+use engine::{Clock, Operation};
 use format::superblock::DeviceRole;
 use format::units::Slot;
 use std::ops::Range;
 
 impl Runner<'_> {
     pub(super) fn befall(&self, array: &Simulated, member: u32, fault: Fault) {
-        if self.is_beyond_the_judge(fault) {
-            return;
-        }
         let Some(number) = self.victim(array, member, fault) else { return };
         let setup = &self.history.setup;
         let (member, faults) = (self.members[number].clone(), self.members[number].faults());
@@ -62,15 +58,6 @@ impl Runner<'_> {
             }
         }
         self.absorb_silent_faults();
-    }
-
-    /// Whether a fault may cost entries of a partial parity log, which the judge takes to be there. What such a history
-    /// may lose is not modelled yet (seeds 170590701 and 170606088 without this).
-    fn is_beyond_the_judge(&self, fault: Fault) -> bool {
-        let costs_entries = matches!(fault, Fault::BadMetadata | Fault::LosesWrite(_) | Fault::Misdirects(_));
-        let turns_on = |step: &Step| *step == Step::ChangePolicy(ConsistencyPolicy::PartialParity);
-        let history = &self.history;
-        costs_entries && (history.setup.consistency == Consistency::PartialParity || history.steps.iter().any(turns_on))
     }
 
     /// A member that this fault may befall. Unless the history goes beyond it, the level must survive the fault.

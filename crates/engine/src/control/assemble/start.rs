@@ -105,17 +105,18 @@ impl<M: Member, C: Clock> Control<M, C> {
                 device.find_checksums(&pool, clock.wall(), options.verify).await;
             }
         };
-        if freshest.ppl.is_some() {
-            find_checksums().await;
-            logs::check_parity_log(&freshest, &devices, &options)?;
+        let stripe_log = stripe_log::replay::find(&slots, &pool).await;
+        let keeps_log = freshest.ppl.is_some() || stripe_log.epoch().is_some();
+        if keeps_log {
+            find_checksums().await; // a replay changes them
         }
+        logs::check_parity_log(&freshest, &devices, &options)?;
         let is_built = !options.read_only || lockless::all_clean(&freshest, &slots, &pool).await;
         if !is_built {
             freshest.resync = Resync::From(Sectors(0));
         }
         let mut warnings = Warnings::of(&geometry, &rescue, &missing, &options);
         let mut data_only = DataOnly::new();
-        let stripe_log = stripe_log::replay::find(&slots, &pool).await;
         let log = match &journal {
             Some(found) => {
                 let (log, rows) = journal::replay(found, &geometry, &slots, &pool).await?;
@@ -159,7 +160,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         // A replayed stripe log is known to this engine alone: md would call the array dirty and degraded.
         let is_news = is_replayed || (options.force && !warnings.texts.is_empty());
         record.is_assembly_pending = is_news && !options.read_only;
-        if freshest.ppl.is_none() {
+        if !keeps_log {
             find_checksums().await;
         }
         let block_bytes = check_block_bytes(&geometry, &devices, (&freshest_name, &freshest), !options.read_only)?;

@@ -6,8 +6,8 @@
 //! 1. The record of each member that holds a parity of this batch is written, and flushed.
 //! 2. The writes of this batch go on. Meanwhile the next batch is logged.
 //!
-//! A batch is *retired* once its writes have ended and a flush that began afterwards has ended, whoever asked for it. A
-//! record is overwritten only then. [`live::Live`] knows what a replay would find:
+//! A batch is *retired* once its writes have ended, and any flush that began afterwards. A record is overwritten only
+//! then. [`live::Live`] knows what a replay would find:
 //!
 //! * A write is logged only when the stripe's other chunks are on stable storage, as its partial parity takes them to
 //!   be. Where an earlier write to them is not retired, a flush comes first.

@@ -14,10 +14,11 @@ use crate::base::range_set::Ranges;
 use crate::device::Device;
 use crate::metadata::partial_parity::{Replayed, Slots, chunk};
 use crate::metadata::stripe_log::found::{check_current, of_member, read, records_of};
-use crate::seam::bytes::replace_bytes;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
+use crate::seam::observe::Why;
 use format::geometry::{Parity, Role, Stripe};
+use format::integrity::BLOCK_BYTES;
 use format::stripe_log::{Entry, Header, PAGE_BYTES, Place, checksum};
 use format::units::{ComponentByte, MemberByte, Slot};
 use parity::{Kernel, gf};
@@ -336,7 +337,22 @@ impl<M: Member> Repair<'_, M> {
     ) -> Result<(), Refusal> {
         let (Some(job), Some(device)) = (job, self.device(role)) else { return Ok(()) };
         let sum = self.sum(job, role, start, rows, chunks).await?;
-        let written = replace_bytes(&device.member, self.pool, device.absolute(ComponentByte(rows.start)), &sum).await;
+        // Through the layers: the member may have checksums, and they may know the parity that is replaced.
+        let unit = match device.checksums.get() {
+            Some(_) => BLOCK_BYTES,
+            None => device.member.limits().logical_block_bytes.into(),
+        };
+        let (first, end) = (rows.start / unit * unit, rows.end.next_multiple_of(unit));
+        let image = match (first, end) == (rows.start, rows.end) {
+            true => sum,
+            false => {
+                let at = device.absolute(ComponentByte(first));
+                let mut around = read(&device.member, &device.name, at, end - first, self.pool).await?;
+                around[(rows.start - first) as usize..][..sum.len()].copy_from_slice(&sum);
+                around
+            }
+        };
+        let written = device.write_one(ComponentByte(first), self.pool.copy_of(&image), Why::Parity).await;
         written.map_err(|error| Refusal::member_error(&device.name, &error))
     }
 }
