@@ -24,6 +24,8 @@ pub(crate) struct Record {
     /// What assembly read may still be in volatile caches only. It is flushed before anything is written that builds
     /// on it: a power failure could otherwise leave a member further behind than is accepted.
     pub(crate) is_flush_pending: bool,
+    /// A device failed a write of the next events, which no other device has. It may have them.
+    pub(crate) is_any_ahead: bool,
     /// The array was assembled by force, or a stripe log was replayed, and its superblocks do not show that yet. As they
     /// are, the next assembly would refuse the array, or md would.
     pub(crate) is_assembly_pending: bool,
@@ -51,6 +53,6 @@ impl Record {
 /// Rounds after which an ejected member is rejected for good.
 pub(crate) const ROUNDS_TO_EJECT: u32 = 2;
 
-/// Rounds after which a device that was absent at assembly is rejected. An interrupted round may have written the
-/// next event to that device only.
+/// Rounds after which a device is rejected that may have the next event alone: it was absent at assembly, after an
+/// interrupted round, or it failed the first write of a round.
 pub(crate) const ROUNDS_TO_EJECT_ABSENT: u32 = ROUNDS_TO_EJECT + 1;

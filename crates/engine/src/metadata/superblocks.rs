@@ -219,8 +219,14 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             if failures.is_empty() {
                 self.record_mut(guard).rounds_pending -= 1;
             }
+            let is_ahead = std::mem::take(&mut self.record_mut(guard).is_any_ahead);
             let (without_room, failed): (Failures<M>, Failures<M>) = failures.into_iter().partition(lacks_room);
+            let has_failed = !failed.is_empty();
             self.take_out_all(guard, failed)?;
+            if is_ahead && has_failed && !mutant!("failed-write-not-counted") {
+                let mut record = self.record_mut(guard);
+                record.rounds_pending = record.rounds_pending.max(ROUNDS_TO_EJECT_ABSENT);
+            }
             if let Some((device, error)) = without_room.first() {
                 return Err(self.note_without_room(guard, device, error));
             }
@@ -295,8 +301,10 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         for devices in [changed, first] {
             let failures = self.write_superblocks(guard, devices).await;
             if !failures.is_empty() {
-                // The next round is then one event ahead of what the other members have.
-                self.record_mut(guard).events = events - 1;
+                // The next round is then one event ahead of what the other members have. A write that failed may still
+                // have brought these events to its member.
+                let mut record = self.record_mut(guard);
+                (record.events, record.is_any_ahead) = (events - 1, true);
                 return Ok(failures);
             }
         }

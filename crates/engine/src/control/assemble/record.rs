@@ -71,6 +71,7 @@ fn record_found<M: Member>(
         is_flush_pending: !mutant!("found-unflushed"),
         is_assembly_pending: false,
         is_out_of_room: false,
+        is_any_ahead: false,
     }
 }
 
