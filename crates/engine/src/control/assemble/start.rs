@@ -29,7 +29,7 @@ use crate::metadata::bitmap::lockless;
 use crate::metadata::record::Record;
 use crate::metadata::stripe_log;
 use crate::seam::clock::Clock;
-use crate::seam::error::Refusal;
+use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member};
 use format::geometry::Geometry;
 use format::superblock::Resync;
@@ -133,6 +133,9 @@ impl<M: Member, C: Clock> Control<M, C> {
             .map_err(|refusal| if is_built { refusal } else { refusal.because(UNBUILT) })
             .map_err(|refusal| refusal.because(&missing_text(&geometry, &missing, &left_out)))?;
         let is_replayed = matches!(log, Log::Stripes(_));
+        // Members that are absent lack the replay, so they must not return. And md does not know of a stripe log.
+        let is_degraded = (0..geometry.slots()).map(Slot).any(missing);
+        let has_replay_to_tell = is_replayed || (matches!(log, Log::Replayed(_)) && is_degraded);
         let circumstances = LoadContext {
             freshest: &freshest,
             covered_bytes: geometry.sync_bytes(),
@@ -157,8 +160,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let mut record = first_record(&freshest, resync, &slots, &spares, &election, &rescue, intent.is_some());
-        // A replayed stripe log is known to this engine alone: md would call the array dirty and degraded.
-        let is_news = is_replayed || (options.force && !warnings.texts.is_empty());
+        let is_news = has_replay_to_tell || (options.force && !warnings.texts.is_empty());
         record.is_assembly_pending = is_news && !options.read_only;
         if !keeps_log {
             find_checksums().await;
@@ -186,6 +188,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let array = Self::start(assembled, &devices, &options, pool, clock);
         array.write_data_only(data_only).await?;
+        if has_replay_to_tell && !options.read_only && !mutant!("replay-untold") {
+            array.metadata.record_assembly().await.map_err(ArrayError::refusal)?;
+        }
         Ok(array)
     }
 
