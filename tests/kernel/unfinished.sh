@@ -108,32 +108,42 @@ cuts() {
     done
 }
 
-# own_cuts COUNT: as `cuts`, of an array that mdspace made and wrote to. Its server is killed, so that the log names the last
-# write.
-own_cuts() {
-    local count=$1 write
+# ours POLICY LEVEL COUNT: an array that mdspace makes and fills.
+ours() {
     rm -f was is before? after?
-    blank "$count"
-    "$mdspace" create --level 5 --chunk 16K --consistency-policy ppl --assume-clean "${members[@]}" >/dev/null
+    blank "$3"
+    "$mdspace" create --level "$2" --chunk 16K --consistency-policy "$1" --assume-clean "${members[@]}" >/dev/null
     data_at=$(superblock_number "${members[0]}" 'Data Offset')
     serve "${members[@]}"
     hand send pool 0 $((8 << 20)) || fail "$told"
     stop_serving
+}
+
+# killed_write WRITE: mdspace's server is killed after this write, so that the log names it last. What was there before is in
+# `was` and before?, what is there now in `is` and after?.
+killed_write() {
+    head -c $((8 << 20)) /dev/urandom >other
+    serve "${members[@]}"
+    hand send other 0 4096 || fail "$told"
+    flushed
+    kept before
+    hand receive was || fail "$told"
+    hand send other $((${1%:*} * 4096)) $((${1#*:} * 4096)) || fail "$told"
+    kill_server
+    mdadm --examine "${members[0]}" | grep --quiet 'State : active' || fail "it is not dirty"
+    kept after
+    serve "${members[@]}" --read-only
+    hand receive is || fail "$told"
+    stop_serving
+}
+
+# own_cuts COUNT: as `cuts`, of an array that mdspace made and wrote to.
+own_cuts() {
+    local count=$1 write
+    ours ppl 5 "$count"
     for write in 4:1 8:3 53:9 64:$(((count - 1) * 4)) 101:6; do
         scene="our partial parity log on $count members, $((${write#*:} * 4)) KiB at block ${write%:*}"
-        head -c $((8 << 20)) /dev/urandom >other
-        serve "${members[@]}"
-        hand send other 0 4096 || fail "$told"
-        flushed
-        kept before
-        hand receive was || fail "$told"
-        hand send other $((${write%:*} * 4096)) $((${write#*:} * 4096)) || fail "$told"
-        kill_server
-        mdadm --examine "${members[0]}" | grep --quiet 'State : active' || fail "it is not dirty"
-        kept after
-        serve "${members[@]}" --read-only
-        hand receive is || fail "$told"
-        stop_serving
+        killed_write "$write"
         cut_each "$count"
         stop_by_md
     done
@@ -175,43 +185,34 @@ replayed_cut() {
 }
 
 # log_cuts LEVEL COUNT WRITE...: writes to an array with a stripe log, which power cuts short, with as many members missing
-# afterwards as the level bears. mdspace replays the log, and stops the array. The driver then has the same bytes, without a resync.
+# afterwards as the level bears. mdspace replays the log, and stops the array. The driver then has the same bytes.
 log_cuts() {
     local level=$1 count=$2 write missing
     shift 2
-    rm -f was is before? after?
-    blank "$count"
-    "$mdspace" create --level "$level" --chunk 16K --consistency-policy log --assume-clean "${members[@]}" >/dev/null
-    data_at=$(superblock_number "${members[0]}" 'Data Offset')
-    serve "${members[@]}"
-    hand send pool 0 $((8 << 20)) || fail "$told"
-    stop_serving
+    ours log "$level" "$count"
     for write in "$@"; do
         scene="our stripe log at level $level on $count members, $((${write#*:} * 4)) KiB at block ${write%:*}"
-        head -c $((8 << 20)) /dev/urandom >other
-        serve "${members[@]}"
-        hand send other 0 4096 || fail "$told"
-        flushed
-        kept before
-        hand receive was || fail "$told"
-        hand send other $((${write%:*} * 4096)) $((${write#*:} * 4096)) || fail "$told"
-        kill_server
-        mdadm --examine "${members[0]}" | grep --quiet 'State : active' || fail "it is not dirty"
-        kept after
-        serve "${members[@]}" --read-only
-        hand receive is || fail "$told"
-        stop_serving
+        killed_write "$write"
         for missing in $(seq -1 $((count - 1))); do
             replayed_cut "$missing"
             [ "$level" != 6 ] || [ "$missing" -lt 0 ] || replayed_cut "$missing" $(((missing + 1) % count))
         done
-        stop_by_md
-        # The driver has written since: the log is void, and nothing of it is replayed.
-        serve "${members[@]}"
-        hand receive sure || fail "$told"
-        stop_serving
-        cmp sure is || fail "the log of an earlier use was replayed"
+        void_after_md
     done
+}
+
+# void_after_md: the driver writes to the array whose log names a write. Power is cut then, with a member missing: mdspace
+# replays nothing, and refuses what may be wrong.
+void_after_md() {
+    stop_by_md
+    assemble "${members[@]}"
+    echo 1000 >$md/safe_mode_delay # it stays dirty
+    hand copy pool 0 /dev/md0 0 4096 direct || fail "$told"
+    kept now
+    stop_md
+    ! "$mdspace" read --output sure --overwrite now[1-9] 2>notes || fail "the log of an earlier use was believed"
+    grep --quiet "dirty and degraded" notes || fail "$(<notes)"
+    grep --quiet "other software has written" notes || fail "it is not said that the log is void: $(<notes)"
 }
 
 # stop_by_md: the driver takes the members as they are, and stops the array cleanly.

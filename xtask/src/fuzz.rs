@@ -14,7 +14,7 @@ use crate::root;
 use crate::steps::{Log, Verdict};
 
 /// For each target in the whole test.
-const SECONDS: u64 = 4;
+const SECONDS: u64 = 5;
 
 /// Targets whose input is metadata of a member, and the suffix of fixtures for them (tests/kernel/fixtures.sh), which
 /// the real driver wrote. These are the seeds.

@@ -18,6 +18,7 @@ pub mod overlay;
 pub mod partial_parity;
 pub mod placement;
 pub mod signature;
+pub mod stamp;
 pub mod stripe_log;
 pub mod superblock;
 pub mod text;

@@ -3,9 +3,10 @@
 
 use mdspace_format::geometry::Level;
 use mdspace_format::integrity::{
-    BLOCK_BYTES, Binding, Checksum, Header, Layout, Open, PAGE_BYTES, PAGE_ENTRIES, Page, Stamp, bytes_for,
+    BLOCK_BYTES, Binding, Checksum, Header, Layout, Open, PAGE_BYTES, PAGE_ENTRIES, Page, bytes_for,
 };
 use mdspace_format::placement::{BitmapChoice, Request, place};
+use mdspace_format::stamp::Stamp;
 use mdspace_format::superblock::{
     BadBlockPlace, BitmapPlace, Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version,
 };

@@ -2,8 +2,9 @@
 //! torn, foreign or hostile is no record, and nothing reaches beyond the ring.
 
 use mdspace_format::geometry::Level;
-use mdspace_format::integrity::{Layout, Stamp, bytes_for};
+use mdspace_format::integrity::{Layout, bytes_for};
 use mdspace_format::placement::{BitmapChoice, Placement, Request, place};
+use mdspace_format::stamp::Stamp;
 use mdspace_format::stripe_log::{Chunks, ENTRIES_MAX, Entry, Header, PAGE_BYTES, Place, Record, checksum};
 use mdspace_format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version};
 use mdspace_format::units::{DeviceNumber, Sectors, Slot};

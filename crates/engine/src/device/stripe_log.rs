@@ -5,7 +5,8 @@
 
 use crate::base::range_lock::RangeLocks;
 use format::Defect;
-use format::integrity::{Layout, Stamp};
+use format::integrity::Layout;
+use format::stamp::Stamp;
 use format::stripe_log::{Header, Place};
 use format::superblock::Superblock;
 use std::cell::{Cell, RefCell};

@@ -1,26 +1,18 @@
 //! The header of the checksums: the member they belong to, and the superblocks for which they are valid.
 //!
-//! It is written twice, and before the superblock. It names the current superblock and the next one, so it knows
-//! whichever of the two a power loss leaves. The kernel writes no microseconds into a superblock, so a superblock
-//! without them is never vouched for. The event count alone is not enough, because the kernel reverts the event of
-//! becoming dirty when it becomes clean. Nothing here reads a member. Layout: `docs/format.md`, "Checksums".
+//! It is written twice, and before the superblock ([`crate::stamp`]). Nothing here reads a member. Layout:
+//! `docs/format.md`, "Checksums".
 
 use super::{BLOCK_BYTES, Binding, Layout, PAGE_BYTES, crc32c, defect};
 use crate::Defect;
-use crate::superblock::{Superblock, Timestamp};
+use crate::stamp::{self, RawStamp, Stamp};
+use crate::superblock::Superblock;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 const MAGIC: [u8; 8] = *b"md-csums";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 512;
-
-#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-struct RawStamp {
-    events: U64,
-    updated: U64,
-}
 
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -41,22 +33,6 @@ struct Raw {
 }
 
 const _: () = assert!(size_of::<Raw>() == HEADER_BYTES);
-
-/// Identifies one write of a superblock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stamp {
-    /// The superblock's events.
-    pub events: u64,
-    /// The superblock's `utime`.
-    pub updated: Timestamp,
-}
-
-impl Stamp {
-    /// The stamp of a current or future superblock.
-    pub fn of(superblock: &Superblock) -> Self {
-        Self { events: superblock.events, updated: superblock.updated }
-    }
-}
 
 /// A checked header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,8 +91,6 @@ impl Header {
         if raw.version.get() != VERSION || raw.reserved.iter().any(|byte| *byte != 0) {
             return defect("checksums.version", format!("{}: a newer mdspace may have written it", raw.version));
         }
-        let stamp =
-            |raw: &RawStamp| Stamp { events: raw.events.get(), updated: Timestamp::from_bits(raw.updated.get()) };
         Ok(Some(Self {
             set_uuid: raw.set_uuid,
             device_uuid: raw.device_uuid,
@@ -126,7 +100,7 @@ impl Header {
             pages_in_region: raw.pages_in_region.get(),
             epoch: raw.epoch.get(),
             generation: raw.generation.get(),
-            stamps: [stamp(&raw.stamps[0]), stamp(&raw.stamps[1])],
+            stamps: raw.stamps.map(Stamp::from),
         }))
     }
 
@@ -158,11 +132,9 @@ impl Header {
             blocks: self.blocks.into(),
             epoch: self.epoch.into(),
             generation: self.generation.into(),
+            stamps: self.stamps.map(RawStamp::from),
             ..Raw::new_zeroed()
         };
-        for (raw, stamp) in raw.stamps.iter_mut().zip(&self.stamps) {
-            *raw = RawStamp { events: stamp.events.into(), updated: stamp.updated.to_bits().into() };
-        }
         raw.checksum = checksum(&raw).into();
         let mut page = raw.as_bytes().to_vec();
         page.resize(PAGE_BYTES, 0);
@@ -183,22 +155,18 @@ impl Header {
             ("checksums.blocks", self.blocks == own.blocks),
             ("checksums.pages_in_region", self.pages_in_region == own.pages_in_region),
         ];
-        match fields.iter().find(|(_, same)| !same) {
-            Some((field, _)) => defect(
-                field,
-                format!(
-                    "of another member, or from before a reshape: {} blocks of {BLOCK_BYTES} bytes from sector {}",
-                    self.blocks, self.data_offset
-                ),
-            ),
-            None => Ok(()),
-        }
+        stamp::check_fields(&fields, || {
+            format!(
+                "of another member, or from before a reshape: {} blocks of {BLOCK_BYTES} bytes from sector {}",
+                self.blocks, self.data_offset
+            )
+        })
     }
 
     /// Whether only a program that maintains these checksums can have written the member: the header announced its
     /// superblock.
     pub fn vouches_for(&self, superblock: &Superblock) -> bool {
-        superblock.updated.micros != 0 && self.stamps.contains(&Stamp::of(superblock))
+        stamp::vouch_for(&self.stamps, superblock)
     }
 
     /// The values that seal the table's pages and the open regions.

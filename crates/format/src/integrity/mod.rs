@@ -18,7 +18,7 @@ mod header;
 mod open;
 mod page;
 
-pub use header::{Header, Stamp};
+pub use header::Header;
 pub use open::Open;
 pub use page::{Binding, PAGE_ENTRIES, Page};
 

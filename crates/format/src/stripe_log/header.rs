@@ -1,14 +1,13 @@
 //! The header of a stripe log: the member that it belongs to, the superblocks for which it counts, and the records that
 //! count.
 //!
-//! It is written before each superblock, and names the current one and the next, as the header of checksums does
-//! ([`crate::integrity::Header`]). It is one sector, which members write as a whole. Nothing here reads a member.
+//! It is written before each superblock ([`crate::stamp`]). It is one sector, which members write as a whole. Nothing here reads a member.
 //! Layout: `docs/format.md`, "Stripe log".
 
 use super::{PAGE_BYTES, Place, checksum, defect};
 use crate::Defect;
-use crate::integrity::Stamp;
-use crate::superblock::{Superblock, Timestamp, level_to_md};
+use crate::stamp::{self, RawStamp, Stamp};
+use crate::superblock::{Superblock, level_to_md};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -18,13 +17,6 @@ const HEADER_BYTES: usize = 512;
 
 /// [`Raw::flags`]: parity was built everywhere when the header was written.
 const IS_BUILT: u32 = 1;
-
-#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-struct RawStamp {
-    events: U64,
-    updated: U64,
-}
 
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -125,8 +117,6 @@ impl Header {
         if !is_known || raw.reserved.iter().any(|byte| *byte != 0) {
             return defect("stripe_log.version", format!("{}: a newer mdspace may have written it", raw.version));
         }
-        let stamp =
-            |raw: &RawStamp| Stamp { events: raw.events.get(), updated: Timestamp::from_bits(raw.updated.get()) };
         Ok(Some(Self {
             set_uuid: raw.set_uuid,
             device_uuid: raw.device_uuid,
@@ -141,7 +131,7 @@ impl Header {
             first: raw.first.get(),
             tail: raw.tail.get(),
             is_built: raw.flags.get() & IS_BUILT != 0,
-            stamps: [stamp(&raw.stamps[0]), stamp(&raw.stamps[1])],
+            stamps: raw.stamps.map(Stamp::from),
         }))
     }
 
@@ -163,11 +153,9 @@ impl Header {
             first: self.first.into(),
             tail: self.tail.into(),
             flags: if self.is_built { IS_BUILT } else { 0 }.into(),
+            stamps: self.stamps.map(RawStamp::from),
             ..Raw::new_zeroed()
         };
-        for (raw, stamp) in raw.stamps.iter_mut().zip(&self.stamps) {
-            *raw = RawStamp { events: stamp.events.into(), updated: stamp.updated.to_bits().into() };
-        }
         raw.checksum = sum(&raw).into();
         let mut page = raw.as_bytes().to_vec();
         page.resize(PAGE_BYTES, 0);
@@ -190,15 +178,12 @@ impl Header {
             ("stripe_log.chunk", self.chunk == own.chunk),
             ("stripe_log.data_offset", self.data_offset == own.data_offset),
         ];
-        match fields.iter().find(|(_, same)| !same) {
-            Some((field, _)) => defect(field, "of another member, or from before the array's shape was changed"),
-            None => Ok(()),
-        }
+        stamp::check_fields(&fields, || "of another member, or from before the array's shape was changed".to_owned())
     }
 
     /// Whether only a program that keeps this log can have written the member: the header announced its superblock.
     pub fn vouches_for(&self, superblock: &Superblock) -> bool {
-        superblock.updated.micros != 0 && self.stamps.contains(&Stamp::of(superblock))
+        stamp::vouch_for(&self.stamps, superblock)
     }
 
     /// Seals the records of this log: no data that happens to be in the ring passes for one.

@@ -8,7 +8,8 @@ use crate::base::lazy_marks::IDLE_PERIODS;
 use crate::device::checksums::kept::Checksums;
 use crate::device::checksums::settings::Closing;
 use crate::seam::member::{Member, MemberError};
-use format::integrity::{Open, Stamp};
+use format::integrity::Open;
+use format::stamp::Stamp;
 use format::superblock::Superblock;
 use std::ops::Range;
 

@@ -8,7 +8,7 @@ use crate::device::in_use::Device;
 use crate::device::stripe_log::{DeviceLog, LogState};
 use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use crate::seam::observe::Why;
-use format::integrity::Stamp;
+use format::stamp::Stamp;
 use format::stripe_log::{Entry, PAGE_BYTES, Place, Record};
 use format::superblock::Superblock;
 use format::units::{ComponentByte, MemberByte};

@@ -8,7 +8,7 @@ use crate::device::in_use::Device;
 use crate::seam::bytes::write_bytes;
 use crate::seam::member::{Member, MemberError, Operation};
 use crate::seam::observe::Why;
-use format::integrity::Stamp;
+use format::stamp::Stamp;
 use format::superblock::{BadBlockPlace, PLACE_BYTES, Superblock};
 use std::pin::pin;
 
