@@ -17,6 +17,7 @@ mod journal;
 mod learning;
 mod live_growth;
 mod log_cost;
+mod log_scene;
 mod no_space;
 mod observe;
 mod parity_log;

@@ -2,24 +2,29 @@
 //! members. Afterwards md must be able to start the array, and what no write touched is right. Where a log decides,
 //! that holds without any one member, too.
 
-use super::parity_log::{Scene, Shape, assemble};
+use super::log_scene::{Scene, Shape, assemble};
 use engine::{AssembleOptions, ConsistencyPolicy};
+use format::geometry::Level;
 use format::superblock::Version;
 use futures_util::future::{join, join_all};
 use mdspace_sim::judge::judge;
 use mdspace_sim::{Random, SimMember, World};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 const SHAPE: Shape = Shape {
     policy: ConsistencyPolicy::Resync,
+    level: Level::Raid5,
     slots: 4,
     layout: 2,
     chunk: 8192,
     version: Version::V1_2,
     data_at: 48 << 10,
     block_bytes: 512,
-    missing: None,
+    has_bitmap: false,
+    has_checksums: false,
+    missing: BTreeSet::new(),
     fails: None,
 };
 
@@ -35,7 +40,7 @@ struct Seen {
 /// Changes the policy to one after the other, beside writes, and looks at each boundary.
 fn play(shape: Shape, policies: &[ConsistencyPolicy], seed: u64, seen: &mut Seen) {
     let world = World::new(seed);
-    let scene = world.run(Scene::new(shape, &world), || false).expect("the power does not go");
+    let scene = world.run(Scene::new(shape.clone(), &world), || false).expect("the power does not go");
     let random = RefCell::new(Random::new(seed));
     let course = async {
         let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("enough members");
@@ -84,7 +89,7 @@ fn look(scene: &Scene, context: &str, cut: u64, seen: &mut Seen) {
     let unread = vec![false; scene.rows.len()];
     let judged = judge(&images, None, &scene.rows, &truth, &unread, false, block_bytes);
     judged.unwrap_or_else(|why| panic!("{context}: {why}"));
-    let lost = (scene.shape.missing.is_none()).then_some(cut as usize % left.len());
+    let lost = (scene.shape.missing.is_empty()).then_some(cut as usize % left.len());
     for lost in [None, lost] {
         let members: Vec<SimMember> = scene
             .here()
@@ -103,11 +108,11 @@ fn look(scene: &Scene, context: &str, cut: u64, seen: &mut Seen) {
                     seen.with_log += u64::from(has_log);
                     seen.without_log += u64::from(!has_log);
                     seen.lost_with_log += u64::from(has_log && lost.is_some());
-                    scene.check_array(&array, &truth, context).await;
+                    scene.check(&array, &truth).await.unwrap_or_else(|wrong| panic!("{context}: {wrong}"));
                 }
                 Err(refusal) => {
                     let is_write_hole = refusal.reason.contains("dirty and degraded");
-                    let is_borne = is_write_hole && (lost.is_some() || scene.shape.missing.is_some());
+                    let is_borne = is_write_hole && (lost.is_some() || !scene.shape.missing.is_empty());
                     assert!(is_borne, "{context} without {lost:?}: {refusal}");
                 }
             }
@@ -123,12 +128,15 @@ fn a_change_of_the_policy_may_be_interrupted_anywhere() {
     use ConsistencyPolicy::{Bitmap, PartialParity, Resync, StripeLog};
     let table = [
         (Shape { policy: Resync, ..SHAPE }, &[PartialParity, Resync, PartialParity][..]),
-        (Shape { policy: Bitmap, missing: Some(2), version: Version::V1_1, ..SHAPE }, &[PartialParity, Bitmap]),
+        (
+            Shape { policy: Bitmap, has_bitmap: true, missing: BTreeSet::from([2]), version: Version::V1_1, ..SHAPE },
+            &[PartialParity, Bitmap],
+        ),
         (Shape { policy: PartialParity, block_bytes: 4096, ..SHAPE }, &[Bitmap, PartialParity]),
-        (Shape { policy: PartialParity, missing: Some(0), ..SHAPE }, &[Resync, Bitmap, Resync]),
-        (Shape { policy: Bitmap, version: Version::V1_0, ..SHAPE }, &[PartialParity]),
-        (Shape { policy: Bitmap, ..SHAPE }, &[StripeLog, PartialParity, StripeLog, Resync]),
-        (Shape { policy: Resync, missing: Some(1), ..SHAPE }, &[StripeLog, Resync, StripeLog]),
+        (Shape { policy: PartialParity, missing: BTreeSet::from([0]), ..SHAPE }, &[Resync, Bitmap, Resync]),
+        (Shape { policy: Bitmap, has_bitmap: true, version: Version::V1_0, ..SHAPE }, &[PartialParity]),
+        (Shape { policy: Bitmap, has_bitmap: true, ..SHAPE }, &[StripeLog, PartialParity, StripeLog, Resync]),
+        (Shape { policy: Resync, missing: BTreeSet::from([1]), ..SHAPE }, &[StripeLog, Resync, StripeLog]),
     ];
     let mut seen = Seen::default();
     for (shape, policies) in table {

@@ -1,0 +1,345 @@
+//! An array with a log that is written to until power goes, and what it may hold afterwards. [`super::parity_log`],
+//! [`super::stripe_log`] and [`super::policies`] play it.
+//!
+//! Power is cut at any write or flush of the members. Then members are lost as well, as many as the level bears. What no
+//! write touched is right, and what one touched is old or new. Only what a lost member held of a write under way may be
+//! anything. Power may go again while the log is replayed, or soon after.
+
+use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::{Array, AssembleOptions, Candidate, Clock, ConsistencyPolicy, Durability, Pool, Refusal};
+use format::geometry::{Geometry, Level};
+use format::placement::BitmapChoice;
+use format::superblock::{Superblock, Version, decode};
+use format::units::MemberByte;
+use futures_util::future::{join, join_all};
+use mdspace_sim::rows::{Row, SECTOR_BYTES, rows};
+use mdspace_sim::truth::{Look, Truth};
+use mdspace_sim::{Random, SimMember, VirtualClock, World};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+pub(super) type Simulated = Array<SimMember, VirtualClock>;
+
+const COMPONENT: u64 = 64 << 10;
+const WRITERS: usize = 4;
+
+#[derive(Debug, Clone)]
+pub(super) struct Shape {
+    pub(super) policy: ConsistencyPolicy,
+    pub(super) level: Level,
+    pub(super) slots: u16,
+    pub(super) layout: u32,
+    pub(super) chunk: u64,
+    pub(super) version: Version,
+    /// Bytes before the data, which bound the log.
+    pub(super) data_at: u64,
+    pub(super) block_bytes: u32,
+    pub(super) has_bitmap: bool,
+    pub(super) has_checksums: bool,
+    /// Lost before anything is written.
+    pub(super) missing: BTreeSet<u16>,
+    /// Failed by command amid the writes.
+    pub(super) fails: Option<u16>,
+}
+
+impl Shape {
+    fn is_at_end(&self) -> bool {
+        self.version == Version::V1_0
+    }
+
+    pub(super) fn parities(&self) -> usize {
+        if self.level == Level::Raid6 { 2 } else { 1 }
+    }
+
+    /// Members that do not take part at the end.
+    fn gone(&self) -> usize {
+        self.missing.len() + usize::from(self.fails.is_some())
+    }
+
+    /// What members write at least: checksums are of whole blocks.
+    fn least_write_bytes(&self) -> usize {
+        if self.has_checksums { 4096 } else { self.block_bytes as usize }
+    }
+}
+
+/// A life of an array, and what it may hold.
+pub(super) struct Scene {
+    pub(super) shape: Shape,
+    pub(super) members: Vec<SimMember>,
+    pub(super) boundaries: Rc<Cell<u64>>,
+    pub(super) truth: Rc<RefCell<Truth>>,
+    /// Writes that have begun, and whether they are of zeros.
+    under_way: RefCell<Vec<(Range<u64>, bool)>>,
+    pub(super) rows: Vec<Row>,
+}
+
+pub(super) fn superblock_of(image: &[u8], version: Version) -> Superblock {
+    let at = version.place(image.len() as u64).expect("long enough");
+    let place = &image[at.0 as usize..][..4096];
+    decode(version, MemberByte(at.0), place, image.len() as u64).expect("right").expect("there")
+}
+
+pub(super) async fn assemble(
+    members: &[SimMember],
+    options: AssembleOptions,
+    world: &World,
+) -> Result<Simulated, Refusal> {
+    let candidates = members.iter().map(|member| Candidate { name: member.name(), member: member.clone() }).collect();
+    Array::assemble(candidates, options, Pool::new(1 << 20), world.clock()).await
+}
+
+impl Scene {
+    pub(super) async fn new(shape: Shape, world: &World) -> Self {
+        let boundaries = Rc::new(Cell::new(0));
+        let member = |index| {
+            let before = if shape.is_at_end() { 1 << 20 } else { shape.data_at };
+            let bytes = (before + COMPONENT + (64 << 10)) as usize;
+            SimMember::new(format!("m{index}"), world, vec![0; bytes], boundaries.clone())
+                .with_blocks(shape.block_bytes)
+        };
+        let members: Vec<_> = (0..shape.slots).map(member).collect();
+        let recipe = Recipe {
+            version: shape.version,
+            layout: shape.layout,
+            chunk_bytes: shape.chunk,
+            name: "sim:log".to_owned(),
+            data_offset_bytes: (!shape.is_at_end()).then_some(shape.data_at),
+            component_bytes: Some(COMPONENT),
+            contents: Contents::Zeros,
+            parity_log: shape.policy == ConsistencyPolicy::PartialParity,
+            stripe_log: shape.policy == ConsistencyPolicy::StripeLog,
+            bitmap: if shape.has_bitmap { BitmapChoice::Chunk(4096) } else { BitmapChoice::None },
+            integrity: shape.has_checksums,
+            ..Recipe::new(shape.level, [7; 16])
+        };
+        let newcomer = |(index, member): (usize, &SimMember)| {
+            let candidate = Candidate { name: member.name(), member: member.clone() };
+            Some(Newcomer { candidate, device_uuid: [index as u8; 16] })
+        };
+        let newcomers: Vec<_> = members.iter().enumerate().map(newcomer).collect();
+        create(&recipe, &newcomers, &[], &Pool::new(1 << 20), &world.clock(), &|_, _| {}).await.expect("created");
+        let superblock = superblock_of(&members[0].contents(), shape.version);
+        assert_eq!(superblock.ppl.is_some(), recipe.parity_log, "a log was made");
+        let geometry = Geometry::new(&superblock.shape(&[])).expect("a shape");
+        let truth = Rc::new(RefCell::new(Truth::new(geometry.array_bytes())));
+        Self { shape, members, boundaries, truth, under_way: RefCell::default(), rows: rows(&geometry) }
+    }
+
+    /// The members, without those that are missing.
+    pub(super) fn here(&self) -> Vec<SimMember> {
+        let here = self.members.iter().zip(0_u16..).filter(|(_, slot)| !self.shape.missing.contains(slot));
+        here.map(|(member, _)| member.clone()).collect()
+    }
+
+    /// Several requests at a time, for as long as power lasts.
+    async fn live(&self, random: &RefCell<Random>, world: &World) {
+        let array = assemble(&self.here(), AssembleOptions::default(), world).await.expect("it has enough members");
+        let policy = ConsistencyPolicy::from_name(array.status().consistency_policy);
+        assert_eq!(policy, Some(self.shape.policy));
+        let writer = async |_| {
+            for _ in 0..8 {
+                self.request(&array, random).await;
+            }
+        };
+        let failing = async {
+            let Some(slot) = self.shape.fails else { return };
+            let wait = Duration::from_micros(random.borrow_mut().within(0..4000));
+            world.clock().sleep_until(world.clock().now() + wait).await;
+            array.fail(&self.members[usize::from(slot)].name()).await.expect("the others are enough");
+        };
+        join(join_all((0..WRITERS).map(writer)), failing).await;
+        if random.borrow_mut().once_in(2) {
+            array.stop().await.expect("nothing fails");
+        }
+    }
+
+    pub(super) async fn request(&self, array: &Simulated, random: &RefCell<Random>) {
+        if random.borrow_mut().once_in(6) {
+            let since = self.truth.borrow_mut().moment();
+            array.flush().await.expect("nothing fails");
+            return self.truth.borrow_mut().flushed(since);
+        }
+        let stripe = self.shape.chunk * (u64::from(self.shape.slots) - self.shape.parities() as u64);
+        let (at, data, is_zeros) = {
+            let random = &mut *random.borrow_mut();
+            let bytes = match random.within(0..4) {
+                0 => random.within(1..4096),
+                1 => self.shape.chunk * random.within(1..4),
+                2 => stripe * random.within(1..3),
+                _ => 512 * random.within(1..64),
+            };
+            // Often the same few stripes.
+            let at = if random.once_in(2) { random.within(0..array.bytes()) } else { random.within(0..2 * stripe) };
+            let unit = *random.pick(&[1, self.shape.chunk, stripe]);
+            let at = at / unit * unit;
+            let mut data = vec![0; bytes.min(array.bytes() - at) as usize];
+            let is_zeros = random.once_in(8);
+            if !is_zeros {
+                random.fill(&mut data);
+            }
+            (at, data, is_zeros)
+        };
+        // The order of zeroing and of a write at the same time is not promised.
+        let range = at..at + data.len() as u64;
+        let overlaps = |(other, zeros): &(Range<u64>, bool)| {
+            (is_zeros || *zeros) && other.start < range.end && range.start < other.end
+        };
+        if self.under_way.borrow().iter().any(overlaps) {
+            return;
+        }
+        self.under_way.borrow_mut().push((range.clone(), is_zeros));
+        let id = self.truth.borrow_mut().begin(at as usize, data.clone());
+        let written = match is_zeros {
+            true => array.write_zeroes(at, data.len() as u64, Durability::Ordinary).await,
+            false => array.write(at, array.pool().copy_of(&data), Durability::Ordinary).await,
+        };
+        written.expect("nothing fails");
+        self.truth.borrow_mut().answered(id, false);
+        let mut under_way = self.under_way.borrow_mut();
+        let own = under_way.iter().position(|other| *other == (range.clone(), is_zeros)).expect("it was noted");
+        under_way.swap_remove(own);
+    }
+
+    /// Copies of the members as they are, without some.
+    pub(super) fn without(&self, lost: &BTreeSet<u16>, world: &World) -> Vec<SimMember> {
+        let left = self.members.iter().zip(0_u16..);
+        let left = left.filter(|(_, slot)| !lost.contains(slot) && !self.shape.missing.contains(slot));
+        left.map(|(member, _)| {
+            SimMember::new(member.name(), world, member.contents(), self.boundaries.clone())
+                .with_blocks(self.shape.block_bytes)
+        })
+        .collect()
+    }
+
+    /// Reads everything. Returns how many sectors may be anything, or which one is wrong.
+    pub(super) async fn check(&self, array: &Simulated, truth: &Truth) -> Result<usize, String> {
+        let read = array.read(0, array.pool().take(array.bytes() as usize)).await;
+        let found = read.map_err(|error| error.to_string())?;
+        let missing = array.status().missing;
+        let mut unknown = 0;
+        for datum in self.rows.iter().flat_map(|row| &row.data) {
+            if missing.contains(&datum.copies[0].0.0)
+                && !truth.is_block_certain(datum.sector, self.shape.least_write_bytes())
+            {
+                unknown += 1;
+                continue;
+            }
+            let place = datum.sector * SECTOR_BYTES..(datum.sector + 1) * SECTOR_BYTES;
+            let bytes = &found[place.clone()];
+            if !truth.allows(datum.sector, bytes, Look::Members) {
+                return Err(truth.describe(datum.sector, place.clone(), bytes, Look::Members));
+            }
+        }
+        Ok(unknown)
+    }
+
+    /// Parity agrees with the data in each row. A stripe log leaves out rows of which no sector was left as it was.
+    fn check_parity(&self, members: &[SimMember], context: &str) {
+        let images: Vec<_> = members.iter().map(SimMember::contents).collect();
+        let data_at = superblock_of(&images[0], self.shape.version).data_at().0;
+        let truth = self.truth.borrow();
+        for row in &self.rows {
+            let mut sectors = row.data.iter().map(|datum| datum.sector);
+            let is_partly_certain =
+                sectors.any(|sector| truth.is_block_certain(sector, self.shape.least_write_bytes()));
+            if !is_partly_certain && self.shape.policy == ConsistencyPolicy::StripeLog {
+                continue;
+            }
+            let at = (data_at + row.component.0) as usize;
+            let data = |index: usize| &images[row.data[index].copies[0].0.index()][at..at + SECTOR_BYTES];
+            for byte in 0..SECTOR_BYTES {
+                let (mut p, mut q) = (0, 0);
+                for index in 0..row.data.len() {
+                    let value = data(index)[byte];
+                    let exponent = row.exponents.get(index).copied().unwrap_or(0); // only level 6 has them
+                    p ^= value;
+                    q ^= (0..exponent).fold(value, |value, _| (value << 1) ^ if value & 0x80 != 0 { 0x1d } else { 0 });
+                }
+                for (slot, expected) in [(row.p, p), (row.q, q)] {
+                    let Some(slot) = slot else { continue };
+                    let found = images[slot.index()][at + byte];
+                    assert_eq!(found, expected, "{context}: byte {} of {slot}", at + byte);
+                }
+            }
+        }
+    }
+}
+
+/// What happened in all histories.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) dirty: usize,
+    pub(super) unknown: usize,
+    pub(super) twice: usize,
+    pub(super) wrong: Vec<String>,
+}
+
+/// The members to lose at the end, in turn: none, and each choice of as many as the level still bears.
+fn losses(shape: &Shape) -> Vec<BTreeSet<u16>> {
+    let bears = shape.parities() - shape.gone();
+    let left: Vec<u16> = (0..shape.slots).filter(|slot| !shape.missing.contains(slot)).collect();
+    let mut losses = vec![BTreeSet::new()];
+    for first in left.iter().filter(|_| bears >= 1) {
+        losses.push(BTreeSet::from([*first]));
+        let others = left.iter().filter(|second| bears >= 2 && *second > first);
+        losses.extend(others.map(|second| BTreeSet::from([*first, *second])));
+    }
+    losses
+}
+
+/// Plays a history. An array without a log that is dirty and degraded is taken by force. `look` sees the members when power
+/// has gone.
+pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, look: impl FnOnce(&Scene)) {
+    let world = World::new(seed);
+    let mut random = random;
+    let force = !matches!(shape.policy, ConsistencyPolicy::PartialParity | ConsistencyPolicy::StripeLog);
+    let scene = world.run(Scene::new(shape.clone(), &world), || false).expect("the power does not go");
+    let cut = scene.boundaries.get() + random.within(1..1200);
+    let random = RefCell::new(random);
+    let ended = world.run(scene.live(&random, &world), || scene.boundaries.get() >= cut);
+    seen.dirty += usize::from(ended.is_none());
+    world.forget_all();
+    let mut random = random.into_inner();
+    scene.members.iter().for_each(|member| member.lose_power(&mut random));
+    scene.truth.borrow_mut().interrupted();
+    look(&scene);
+    for lost in losses(&shape) {
+        let members = scene.without(&lost, &world);
+        if random.once_in(2) {
+            // Power goes again while the log is replayed, or soon after.
+            let cut = scene.boundaries.get() + random.within(1..60);
+            let begin = async {
+                let options = AssembleOptions { force, ..AssembleOptions::default() };
+                let array = assemble(&members, options, &world).await.expect("it has enough members");
+                let block = array.read(0, array.pool().take(512)).await.expect("it can be read");
+                array.write(0, block.freeze(), Durability::Ordinary).await.expect("nothing fails");
+            };
+            seen.twice += usize::from(world.run(begin, || scene.boundaries.get() >= cut).is_none());
+            world.forget_all();
+            members.iter().for_each(|member| member.lose_power(&mut random));
+        }
+        let read_only = random.once_in(2);
+        let options = AssembleOptions { read_only, replay: read_only, force, ..AssembleOptions::default() };
+        let context = format!("seed {seed}, {shape:?} without {lost:?}");
+        let checking = async {
+            let array = assemble(&members, options, &world).await.unwrap_or_else(|why| panic!("{context}: {why}"));
+            scene.check(&array, &scene.truth.borrow()).await
+        };
+        match world.run(checking, || false).expect("the power does not go") {
+            Ok(unknown) => seen.unknown += unknown,
+            Err(wrong) => seen.wrong.push(format!("{context}: {wrong}")),
+        }
+        world.forget_all();
+        if !force && !read_only && lost.is_empty() && shape.gone() == 0 {
+            scene.check_parity(&members, &context);
+        }
+    }
+}
+
+/// Histories in a run of the tests.
+pub(super) fn histories() -> u64 {
+    std::env::var("MDSPACE_LOG_HISTORIES").ok().and_then(|count| count.parse().ok()).unwrap_or(400)
+}
