@@ -4,6 +4,8 @@
 //! mdspace and by the members' statistics in a guest for the real driver. Speeds depend on the machine and the moment,
 //! so each stands beside the speed of the same members without RAID in the same run.
 
+mod small_writes;
+
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
@@ -108,6 +110,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if document.begin(TIMES) {
         add_times(&mut document, arguments.seconds)?;
+    }
+    if document.begin(small_writes::HEADING) {
+        document.add(small_writes::tables(arguments.seconds / 2.0)?);
     }
     if document.begin(ARITHMETIC) {
         document.add(arithmetic_table()?);

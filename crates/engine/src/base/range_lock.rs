@@ -1,4 +1,4 @@
-//! Locks on ranges of numbers (stripes, bytes), granted in the order of the requests.
+//! Locks on ranges of numbers (bytes of an array or of its members), granted in the order of the requests.
 //!
 //! A request waits for every earlier one that overlaps it, granted or waiting, so
 //! none starves. Ranges that do not overlap never wait for each other. Two shared
@@ -70,6 +70,12 @@ impl RangeLocks {
     pub(crate) fn is_wanted_exclusively(&self, range: &Range<u64>) -> bool {
         let overlaps = |request: &LockRequest| request.range.start < range.end && range.start < request.range.end;
         self.state.borrow().requests.iter().any(|request| request.mode == Mode::Exclusive && overlaps(request))
+    }
+
+    /// Whether a lock on any part of `range` is held or waited for.
+    pub(crate) fn is_wanted(&self, range: &Range<u64>) -> bool {
+        let overlaps = |request: &LockRequest| request.range.start < range.end && range.start < request.range.end;
+        self.state.borrow().requests.iter().any(overlaps)
     }
 
     fn release(&self, ticket: u64) {

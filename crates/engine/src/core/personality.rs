@@ -7,7 +7,8 @@
 //! [`format::geometry::Redundancy`].
 //!
 //! Everything here is a pure function of a geometry. *Positions* are what a sweep counts
-//! ([`format::geometry::SyncSpace`]); all ranges are in bytes, except that locks of parity levels count stripes.
+//! ([`format::geometry::SyncSpace`]). All ranges are in bytes. Locks of parity levels are ranges of component bytes, which
+//! all chunks of a stripe share; the ones made here are of whole stripes.
 
 use crate::plan::ROW_BYTES;
 use crate::plan::planner::DATA_CHUNKS_MAX;
@@ -286,15 +287,15 @@ impl Personality for Parity {
     }
 
     fn locks(&self, positions: &Range<u64>) -> Range<u64> {
-        self.stripes_at(positions)
+        self.component_of(&self.stripes_at(positions))
     }
 
     fn locks_of_array(&self, array: &Range<u64>) -> Range<u64> {
-        self.stripes_of(array)
+        self.component_of(&self.stripes_of(array))
     }
 
     fn locks_of_member(&self, _slot: Slot, component: &Range<u64>) -> Option<Range<u64>> {
-        Some(self.stripes_at(component))
+        Some(self.component_of(&self.stripes_at(component)))
     }
 
     fn lock_rest(&self, _slot: Slot, at: ComponentByte) -> Option<u64> {
@@ -310,8 +311,7 @@ impl Personality for Parity {
     }
 
     fn scrubbed(&self, array: &Range<u64>, _copies_unit: u64) -> Range<u64> {
-        let stripes = self.stripes_of(array);
-        stripes.start * self.chunk_bytes()..stripes.end * self.chunk_bytes()
+        self.component_of(&self.stripes_of(array))
     }
 
     fn witnesses(&self) -> u16 {
@@ -330,8 +330,7 @@ impl Personality for Parity {
     }
 
     fn extents(&self, array: &Range<u64>) -> Vec<(Slot, Range<u64>)> {
-        let stripes = self.stripes_of(array);
-        let part = stripes.start * self.chunk_bytes()..stripes.end * self.chunk_bytes();
+        let part = self.component_of(&self.stripes_of(array));
         (0..self.slots()).map(|slot| (Slot(slot), part.clone())).collect()
     }
 

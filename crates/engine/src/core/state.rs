@@ -30,7 +30,7 @@ pub(crate) struct Core<M: Member, C: Clock> {
     pub(crate) clock: C,
     pub(crate) roster: Roster<M>,
     pub(crate) health: Health,
-    /// Locks on what is being changed: bytes of the array for copies, stripes for parity.
+    /// Locks on what is being changed: bytes of the array for copies, of a component for parity.
     pub(crate) locks: Rc<RangeLocks>,
     pub(crate) gate: Gate,
     pub(crate) writers: WriteCounter,

@@ -128,6 +128,11 @@ impl StripeCache {
         CacheStatus { bytes_max, bytes: held, recalled_bytes: self.recalled, waiting_bytes: 0 }
     }
 
+    /// Whether nothing is ever cached, because members answer at once.
+    pub(crate) fn is_off(&self) -> bool {
+        self.pages_max == 0
+    }
+
     /// Whether nothing is held, so that nothing has to be dropped.
     pub(crate) fn is_empty(&self) -> bool {
         self.lines.is_empty()

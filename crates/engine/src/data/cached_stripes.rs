@@ -1,7 +1,7 @@
 //! How reads and writes of stripes use the cache, and the units of a fixed stripe size. What the cache drops here,
 //! [`crate::data::read_ahead`] drops as well.
 //!
-//! The caller holds the stripe's lock: shared to copy from the cache, exclusive to change it. The cache holds only
+//! The caller holds the lock of the rows: shared to copy from the cache, exclusive to change it. The cache holds only
 //! chunks of members that are present. A chunk without a member changes with its parity, unseen.
 
 use crate::base::buffer::Block;
@@ -106,30 +106,30 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             }
         }
     }
+}
 
-    /// With a fixed unit, the rest of each unit that a write of `spans` touches.
-    pub(crate) fn rest_of_units(&self, spans: &[Span]) -> Spans {
-        let Some(unit) = self.stripe_size_bytes() else { return Spans::new() };
-        let mut rest = Spans::new();
-        for span in spans {
-            let units = in_units(&span.within, unit);
-            let mut from = units.start;
-            // The spans of one chunk are separate and in ascending order.
-            for other in spans.iter().filter(|other| other.data == span.data) {
-                let end = other.within.start.min(units.end);
-                if from < end {
-                    rest.push(Span { within: from..end, ..*span });
-                }
-                from = from.max(other.within.end);
+/// With a fixed unit, the rest of each unit that a write of `spans` touches.
+pub(crate) fn rest_of_units(spans: &[Span], unit: Option<u32>) -> Spans {
+    let Some(unit) = unit else { return Spans::new() };
+    let mut rest = Spans::new();
+    for span in spans {
+        let units = in_units(&span.within, unit);
+        let mut from = units.start;
+        // The spans of one chunk are separate and in ascending order.
+        for other in spans.iter().filter(|other| other.data == span.data) {
+            let end = other.within.start.min(units.end);
+            if from < end {
+                rest.push(Span { within: from..end, ..*span });
             }
-            if from < units.end {
-                rest.push(Span { within: from..units.end, ..*span });
-            }
+            from = from.max(other.within.end);
         }
-        rest.sort_unstable_by_key(|span| (span.data, span.within.start));
-        rest.dedup();
-        rest
+        if from < units.end {
+            rest.push(Span { within: from..units.end, ..*span });
+        }
     }
+    rest.sort_unstable_by_key(|span| (span.data, span.within.start));
+    rest.dedup();
+    rest
 }
 
 /// The spans of a read, widened to whole fixed units where the data must be reconstructed.

@@ -81,7 +81,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let share = shares(parity, at, bytes).next()?;
         let (stripe, lost, within) = (&share.stripe, Role::Data(share.spans[0].data), &share.spans[0].within);
         let number = stripe.number();
-        if !mutant!("in-place-under-write") && self.core.locks.is_wanted_exclusively(&(number..number + 1)) {
+        let locks = parity.component_of(&(number..number + 1));
+        if !mutant!("in-place-under-write") && self.core.locks.is_wanted_exclusively(&locks) {
             return None;
         }
         let health = self.health(parity, stripe, within.clone(), Symbols::EMPTY);

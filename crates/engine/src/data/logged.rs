@@ -16,7 +16,7 @@ use crate::base::write_set::WriteExtent;
 use crate::core::authority::{Authority, LOG_ENTRIES_MAX, LogEntry, Logging, Marked};
 use crate::data::parity::weight;
 use crate::data::plane::DataPlane;
-use crate::data::stripe::spans_and_contents;
+use crate::data::stripe::{PartWrite, spans_and_contents};
 use crate::plan::planner::{ChunkTransfer, Column, Plan};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
@@ -32,12 +32,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         &self,
         marked: Marked<'_>,
         parity: &Parity,
-        number: u64,
-        patches: &[WriteExtent],
+        part: PartWrite<'_>,
     ) -> Result<(), ArrayError> {
-        for patches in rounds(parity, number, patches, self.authority.logging()) {
+        for patches in rounds(parity, part.number, part.patches, self.authority.logging()) {
             let seen = self.core.roster.slot_changed.seen();
-            self.write_any_part(marked, parity, number, &patches, seen, None).await?;
+            self.write_any_part(marked, parity, PartWrite { patches: &patches, ..part }, seen, None).await?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::base::join::{at_once, join_all};
 use crate::base::notify::Seen;
 use crate::base::write_set::WriteExtent;
 use crate::core::authority::{Authority, Logging, Marked};
-use crate::data::cached_stripes::{hull, in_units_where_lost};
+use crate::data::cached_stripes::{hull, in_units_where_lost, rest_of_units};
 use crate::data::mirror::join_parts;
 use crate::data::parity::{Known, compute};
 use crate::data::plane::DataPlane;
@@ -44,6 +44,16 @@ impl Share {
     }
 }
 
+/// A write to a part of one stripe, in whole blocks.
+#[derive(Clone, Copy)]
+pub(crate) struct PartWrite<'a> {
+    /// The stripe.
+    pub(crate) number: u64,
+    pub(crate) patches: &'a [WriteExtent],
+    /// The fixed unit when its rows were locked. With a unit, the whole stripe is locked.
+    pub(crate) unit: Option<u32>,
+}
+
 /// Cuts an array range, which is not empty, at the edges of stripes.
 pub(crate) fn shares(parity: &Parity, at: u64, bytes: u64) -> impl Iterator<Item = Share> + '_ {
     let width = parity.stripe_bytes();
@@ -69,6 +79,14 @@ fn spans(chunk_bytes: u64, range: Range<u64>) -> impl Iterator<Item = Span> {
             within: (range.start.max(first) - first) as u32..(range.end.min(first + chunk_bytes) - first) as u32,
         }
     })
+}
+
+/// The range of chunk bytes that a request for `spans` reads, with a fixed unit or without.
+fn touched(parity: &Parity, spans: &[Span], unit: Option<u32>) -> Range<u32> {
+    match unit {
+        Some(_) => 0..parity.chunk_bytes() as u32,
+        None => hull(spans.iter().map(|span| &span.within)),
+    }
 }
 
 fn length(range: &Range<u32>) -> usize {
@@ -167,13 +185,15 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 // Another device is in the slot now.
                 (slots_seen, failed) = (self.core.roster.slot_changed.seen(), Symbols::EMPTY);
             }
-            let health = self.read_health(parity, &share.stripe, self.touched(parity, &share.spans), failed);
+            let touched = touched(parity, &share.spans, self.stripe_size_bytes());
+            let health = self.read_health(parity, &share.stripe, touched, failed);
             let is_lost = |span: &Span| health.unreadable.contains(Role::Data(span.data));
             let (result, buffer) = if !share.spans.iter().any(is_lost) {
                 self.read_directly(&share, into).await
             } else if locked == Locked::No && lock.is_none() {
-                self.coalescer.close_within(&(number..number + 1));
-                lock = Some(self.core.locks.shared(number..number + 1).await);
+                let locks = parity.component_of(&(number..number + 1));
+                self.coalescer.close_within(&locks);
+                lock = Some(self.core.locks.shared(locks).await);
                 continue; // the array may have changed meanwhile
             } else {
                 let known = self.cached(&share.stripe, &share.spans, &[]);
@@ -201,14 +221,6 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                     last_error = error.or(last_error);
                 }
             }
-        }
-    }
-
-    /// The range of chunk bytes that a request for `spans` reads.
-    fn touched(&self, parity: &Parity, spans: &[Span]) -> Range<u32> {
-        match self.stripe_size_bytes() {
-            Some(_) => 0..parity.chunk_bytes() as u32,
-            None => hull(spans.iter().map(|span| &span.within)),
         }
     }
 
@@ -249,21 +261,20 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         &self,
         marked: Marked<'_>,
         parity: &Parity,
-        number: u64,
-        unit: u32,
-        patches: &[WriteExtent],
+        part: PartWrite<'_>,
+        row_bytes: u32,
     ) -> Result<(), ArrayError> {
         let mut rows: BTreeMap<u64, Vec<WriteExtent>> = BTreeMap::new();
-        for patch in patches {
+        for patch in part.patches {
             let mut rest = patch.clone();
-            let unit = u64::from(unit);
+            let unit = u64::from(row_bytes);
             while let Some(part) = rest.take_front((unit - rest.at % unit).min(rest.end() - rest.at)) {
                 rows.entry(part.at % parity.chunk_bytes() / unit).or_default().push(part);
             }
         }
         let mut outcome = Ok(());
         for patches in rows.into_values() {
-            match self.write_part(marked, parity, number, &patches).await {
+            match self.write_part(marked, parity, PartWrite { patches: &patches, ..part }).await {
                 // A write that was answered from memory must be carried on to its end: written, or owed.
                 Err(error) if error.kind == ArrayErrorKind::NoSpace => outcome = Err(error),
                 other => other?,
@@ -343,27 +354,26 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         transfers.iter().zip(results).map(pair).collect()
     }
 
-    /// Writes a part of one stripe, in whole blocks. The caller keeps other writes off the stripe.
+    /// Writes a part of one stripe. The caller keeps other writes off its rows.
     pub(crate) async fn write_part(
         &self,
         marked: Marked<'_>,
         parity: &Parity,
-        number: u64,
-        patches: &[WriteExtent],
+        part: PartWrite<'_>,
     ) -> Result<(), ArrayError> {
         if self.authority.logging() != Logging::Nothing {
-            return Box::pin(self.write_part_logged(marked, parity, number, patches)).await;
+            return Box::pin(self.write_part_logged(marked, parity, part)).await;
         }
         let mut unread = None;
         let slots_seen = self.core.roster.slot_changed.seen();
-        if let Some(change) = self.piece_write(parity, number, patches) {
+        if let Some(change) = self.piece_write(parity, &part) {
             match self.write_piece(parity, &change).await {
                 Ok(written) => return written,
                 Err(failed) => unread = Some(failed),
             }
         }
         // Boxed: it is far larger than the code above, and seldom runs.
-        Box::pin(self.write_any_part(marked, parity, number, patches, slots_seen, unread)).await
+        Box::pin(self.write_any_part(marked, parity, part, slots_seen, unread)).await
     }
 
     /// As [`DataPlane::write_part`], for any part and with any members missing. `unread` is a read that failed since
@@ -372,14 +382,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         &self,
         marked: Marked<'_>,
         parity: &Parity,
-        number: u64,
-        patches: &[WriteExtent],
+        part: PartWrite<'_>,
         mut slots_seen: Seen,
         unread: Option<UnreadChunk>,
     ) -> Result<(), ArrayError> {
-        let (share, new) = spans_and_contents(parity, number, patches);
+        let (share, new) = spans_and_contents(parity, part.number, part.patches);
         let is_whole = share.bytes as u64 == parity.stripe_bytes();
-        let kept = if is_whole { Default::default() } else { self.rest_of_units(&share.spans) };
+        let kept = if is_whole { Default::default() } else { rest_of_units(&share.spans, part.unit) };
+        let touched = touched(parity, &share.spans, part.unit);
         let mut failed = unread.iter().map(|(role, _)| *role).collect();
         let mut last_error = unread.and_then(|(_, error)| error);
         loop {
@@ -387,11 +397,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 // Another device is in the slot now.
                 (slots_seen, failed) = (self.core.roster.slot_changed.seen(), Symbols::EMPTY);
             }
-            let health = self.health(parity, &share.stripe, self.touched(parity, &share.spans), failed);
+            let health = self.health(parity, &share.stripe, touched.clone(), failed);
             let known = if is_whole { Default::default() } else { self.cached(&share.stripe, &share.spans, &kept) };
             let Ok(plan) = plan_write(code(parity), &share.spans, &kept, &known, &health) else {
                 if let Some(unit) = self.finer_unit(&share.spans) {
-                    return Box::pin(self.write_in_rows(marked, parity, number, unit, patches)).await;
+                    return Box::pin(self.write_in_rows(marked, parity, part, unit)).await;
                 }
                 let at = share.stripe.number() * parity.stripe_bytes();
                 return Err(self.core.io_error(at, share.bytes as u64, last_error.as_ref()));

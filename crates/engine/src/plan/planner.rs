@@ -76,6 +76,15 @@ fn plan_any_write(
     Ok(Plan { writes, ..Plan::of(columns) })
 }
 
+/// What is done where read-modify-write and reconstruct-write read the same number of chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tie {
+    /// As in md: the reads and the writes are of different members, so none has to be read before it is written.
+    Reconstruct,
+    /// Only what was read is written: half as many members are asked.
+    Modify,
+}
+
 /// The plan of the commonest write, without comparing candidates. The write is one span of one chunk,
 /// every chunk is present, and each is cached for all of the span or for none of it.
 pub(crate) struct SingleSpan {
@@ -91,7 +100,7 @@ pub(crate) struct SingleSpan {
 
 impl SingleSpan {
     /// `None` where the candidates must be compared.
-    pub(crate) fn new(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Self> {
+    pub(crate) fn new(code: Code, span: &Span, cached: &[ChunkTransfer], tie: Tie) -> Option<Self> {
         let within = &span.within;
         let is_apart = |t: &ChunkTransfer| t.within.end <= within.start || within.end <= t.within.start;
         let mut in_memory = Symbols::EMPTY;
@@ -109,8 +118,8 @@ impl SingleSpan {
         if code.all_data().minus(in_memory).len() <= cost(changed).0.min(cost(rest).0) {
             return None;
         }
-        let (uses, method) =
-            if cost(rest) <= cost(changed) { (rest, Method::Reconstruct) } else { (changed, Method::Modify) };
+        let is_rest_read = cost(rest) < cost(changed) || cost(rest) == cost(changed) && tie == Tie::Reconstruct;
+        let (uses, method) = if is_rest_read { (rest, Method::Reconstruct) } else { (changed, Method::Modify) };
         Some(Self { asked, changed, in_memory, uses, method })
     }
 }
@@ -118,7 +127,8 @@ impl SingleSpan {
 impl Plan {
     /// The plan of a [`SingleSpan`].
     fn of_single_span(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Plan> {
-        let SingleSpan { asked, changed, in_memory, uses, method } = SingleSpan::new(code, span, cached)?;
+        let SingleSpan { asked, changed, in_memory, uses, method } =
+            SingleSpan::new(code, span, cached, Tie::Reconstruct)?;
         let within = &span.within;
         let transfers = |set: Symbols| set.iter().map(|role| ChunkTransfer { role, within: within.clone() }).collect();
         Some(Plan {

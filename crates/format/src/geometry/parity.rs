@@ -262,6 +262,12 @@ impl Parity {
         component.start >> self.chunk_shift..component.end.div_ceil(self.chunk_bytes())
     }
 
+    /// The component bytes of these stripes.
+    #[inline]
+    pub fn component_of(&self, stripes: &Range<u64>) -> Range<u64> {
+        stripes.start << self.chunk_shift..stripes.end << self.chunk_shift
+    }
+
     /// The parts of a range of component bytes, each within one stripe.
     pub fn parts(&self, component: &Range<u64>) -> impl Iterator<Item = (Stripe, Range<u64>)> + '_ {
         let (start, end, chunk) = (component.start, component.end, self.chunk_bytes());

@@ -9,12 +9,12 @@ use crate::core::authority::{Authority, Marked};
 use crate::data::coalesce::coalescer::WriteBatch;
 use crate::data::coalesce::stripe_write::{Phase, StripeWrite, WriteResult};
 use crate::data::plane::DataPlane;
+use crate::data::stripe::PartWrite;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;
 use format::geometry::Parity;
 use futures_util::future::{Either, select};
-use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -39,6 +39,7 @@ pub(super) async fn carry_out<M: Member, C: Clock, A: Authority<M>>(
     yield_now().await;
     write.locked().await;
     data.wait_for_company(&write).await;
+    write.locked().await; // it may have been widened meanwhile
     let batch = data.coalescer.start(&write, parity.stripe_bytes());
     data.write_batch(parity, batch).await
 }
@@ -78,13 +79,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    pub(super) async fn write_batch(&self, parity: &Parity, batch: WriteBatch) -> WriteResult {
-        let patches = match self.are_whole_blocks(&batch.patches) {
-            true => batch.patches,
-            false => Box::pin(self.in_whole_blocks(batch.patches)).await?,
+    pub(super) async fn write_batch(&self, parity: &Parity, mut batch: WriteBatch) -> WriteResult {
+        let patches = std::mem::take(&mut batch.patches);
+        let patches = match self.are_whole_blocks(&patches) {
+            true => patches,
+            false => Box::pin(self.in_whole_blocks(patches)).await?,
         };
         let change = self.core.begin_change();
-        let written = self.write_marked(parity, batch.stripes.clone(), batch.is_full, &patches).await;
+        let written = self.write_marked(parity, &batch, &patches).await;
         change.end();
         drop(batch.locks);
         written
@@ -93,13 +95,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Writes stripes, between the marks that come before and after. `DataPlane::marked` has the same order, and is no
     /// part of this: its closure would be one more future around each small write, and the error of the mark is another
     /// one here.
-    async fn write_marked(
-        &self,
-        parity: &Parity,
-        stripes: Range<u64>,
-        is_full: bool,
-        patches: &WriteSet,
-    ) -> WriteResult {
+    async fn write_marked(&self, parity: &Parity, batch: &WriteBatch, patches: &WriteSet) -> WriteResult {
         self.core.check_not_failed()?;
         // Data that was answered is owed by no member before it is written to one.
         let is_answered = self.coalescer.dirty.is_on();
@@ -109,10 +105,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         };
         let mark = self.authority.mark_write(&patches.range()).await.map_err(lost)?;
         let marked = Marked::by::<M, A>(&mark);
-        match is_full {
+        let stripes = batch.stripes.clone();
+        match batch.is_full {
             // Boxed: it holds a lot, and the futures of small writes would have to hold it as well.
             true => Box::pin(self.write_full_stripes(marked, parity, stripes, patches.extents())).await?,
-            false => self.write_part(marked, parity, stripes.start, patches.extents()).await?,
+            false => {
+                let part = PartWrite { number: stripes.start, patches: patches.extents(), unit: batch.unit };
+                self.write_part(marked, parity, part).await?;
+            }
         }
         self.authority.record_departed().await
     }

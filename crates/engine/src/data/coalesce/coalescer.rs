@@ -71,13 +71,9 @@ impl Coalescer {
         self.requests.replace(self.requests.get() + 1)
     }
 
-    /// Closes the stripe writes that touch `stripes`.
-    pub(crate) fn close_within(&self, stripes: &Range<u64>) {
-        for write in &*self.writes.borrow() {
-            if write.stripes.start < stripes.end && stripes.start < write.stripes.end {
-                self.close(write);
-            }
-        }
+    /// Closes the stripe writes that lock any of `locks`.
+    pub(crate) fn close_within(&self, locks: &Range<u64>) {
+        self.writes.borrow().iter().filter(|write| write.locks_any_of(locks)).for_each(|write| self.close(write));
     }
 
     /// Closes all stripe writes, so that nothing waits any longer.
@@ -92,10 +88,21 @@ impl Coalescer {
         }
     }
 
-    /// The stripe write that a part of `stripe` may join.
-    pub(super) fn open_write(&self, stripe: u64) -> Option<Rc<StripeWrite>> {
+    /// The open stripe write that a part of `stripe` at `at` may join. It locks all of `locks`; or else it ends at `at`
+    /// and holds its own lock, so that nothing is waited for.
+    pub(super) fn open_write(&self, stripe: u64, at: u64, locks: Option<&Range<u64>>) -> Option<Rc<StripeWrite>> {
+        let mut continued = None;
+        let writes = self.writes.borrow();
         let is_open = |write: &&Rc<StripeWrite>| write.stripes.start == stripe && write.phase.get() == Phase::Open;
-        self.writes.borrow().iter().rev().find(is_open).cloned()
+        for write in writes.iter().rev().filter(is_open) {
+            if locks.is_some_and(|locks| write.locks_all_of(locks)) {
+                return Some(write.clone());
+            }
+            if continued.is_none() && write.patches.borrow().range().end == at && write.is_lock_held() {
+                continued = Some(write);
+            }
+        }
+        continued.cloned()
     }
 
     /// Puts `patch` into an open stripe write, and closes the stripe write when it is complete.
@@ -164,6 +171,7 @@ impl Coalescer {
         };
         let mut batch = WriteBatch {
             stripes: write.stripes.clone(),
+            unit: write.unit,
             is_full: is_full(write),
             patches: patches(write),
             locks: SmallVec::from_iter([lock(write)]),
@@ -177,7 +185,7 @@ impl Coalescer {
                     && next.stripes.end - batch.stripes.start <= self.stripes_max
                     && next.phase.get() == Phase::Closed
                     && is_full(next)
-                    && next.lock.borrow().as_ref().is_some_and(OwnedLock::is_granted)
+                    && next.is_lock_held()
             };
             let Some(place) = writes.iter().position(follows) else { break };
             let next = writes.remove(place);
@@ -200,8 +208,8 @@ impl Coalescer {
     /// As [`Coalescer::start`], for a stripe write whose single caller is to write it. `None` if another caller has
     /// joined, the lock is not granted, or more can come.
     pub(super) fn start_alone(&self, write: &Rc<StripeWrite>, stripe_bytes: u64) -> Option<WriteBatch> {
-        let is_held = write.lock.borrow().as_ref().is_some_and(OwnedLock::is_granted);
-        (is_held && !self.is_waited_for(write) && !write.has_task()).then(|| self.start(write, stripe_bytes))
+        (write.is_lock_held() && !self.is_waited_for(write) && !write.has_task())
+            .then(|| self.start(write, stripe_bytes))
     }
 
     /// Removes a caller. Returns true if it was the last; then the data is dropped.
@@ -231,6 +239,8 @@ impl Coalescer {
 /// What is written together, and the locks on it.
 pub(super) struct WriteBatch {
     pub(super) stripes: Range<u64>,
+    /// The fixed unit when they were locked.
+    pub(super) unit: Option<u32>,
     /// All bytes of all its stripes are given.
     pub(super) is_full: bool,
     pub(super) patches: WriteSet,
@@ -243,7 +253,7 @@ pub(crate) struct Answer<'a> {
     coalescer: &'a Coalescer,
     pub(super) request: RequestId,
     /// `None` if the request only waits for other writes.
-    arrival: Option<Arrival>,
+    pub(super) arrival: Option<Arrival>,
     bytes: u64,
     pub(super) writes: SmallVec<[Rc<StripeWrite>; 1]>,
     outcome: WriteResult,
@@ -253,6 +263,11 @@ impl<'a> Answer<'a> {
     pub(super) fn new(coalescer: &'a Coalescer, arrival: Option<Arrival>, bytes: u64) -> Self {
         let request = coalescer.new_request();
         Self { coalescer, request, arrival, bytes, writes: SmallVec::new(), outcome: Ok(()) }
+    }
+
+    /// The stream that the request was known to belong to when it came.
+    pub(super) fn stream(&self) -> Option<StreamKey> {
+        self.arrival.and_then(Arrival::stream)
     }
 
     /// The one stripe write that waits for this request only and has no task yet.

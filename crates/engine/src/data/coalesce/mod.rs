@@ -1,8 +1,10 @@
 //! Coalescing: how writes to parity levels become full stripes without a hint from the caller.
 //!
-//! A write is cut at the edges of stripes. Whole stripes are written as they are. A part of a stripe joins the
-//! *stripe write* of that stripe, if there is one that still accepts writes. So all that arrives before the members are
-//! touched becomes one write. A stripe write is closed, and its data written, as soon as one of these holds:
+//! A write is cut at the edges of stripes. Whole stripes are written as they are. A part of a stripe needs the *rows* that
+//! it touches, 4 KiB of every chunk, because their parity changes; a write of a stream needs the whole stripe. The part
+//! joins a *stripe write* that locks these rows, if it still accepts writes. Or it joins one whose data it continues and
+//! which waits for no lock; that one then locks the rows as well. So writes wait for each other only where they change
+//! one parity, or where they are a stream. A stripe write is closed, and its data written, as soon as one of these holds:
 //!
 //! * Its stripe is full, or everything that can come is there.
 //! * No write in it belongs to a stream that can bring more (see [`streams`]). An isolated write waits only for
@@ -15,8 +17,8 @@
 //!
 //! * A write is answered when all its parts are on the members; with [`writeback`], when the array holds them in
 //!   memory.
-//! * A stripe write requests its stripe's lock when it is made. It is closed before any other task requests that
-//!   lock. So overlapping writes are carried out in the order requested. Within a stripe write, the later write
+//! * A stripe write requests its rows' lock when it is made or widened. It is closed before any other task requests any
+//!   of that lock. So overlapping writes are carried out in the order requested. Within a stripe write, the later write
 //!   covers the earlier one.
 //! * Dropping one caller takes nothing from the others: the task is shared (see [`stripe_write`]).
 //! * Neighbouring full stripes are written together if their locks are held anyway. No task waits for a lock while it

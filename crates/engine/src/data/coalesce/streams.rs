@@ -97,6 +97,8 @@ pub(crate) struct Streams {
     stripe_bytes: u64,
     arrivals: u64,
     streams: Vec<Stream>,
+    /// For each stream, where writes matter to it. Most writes matter to none, and need no further search.
+    reaches: Vec<Range<u64>>,
     /// A ring.
     singles: Vec<Single>,
     next_single: usize,
@@ -112,20 +114,25 @@ fn place_of(end: u64) -> usize {
 impl Streams {
     /// For an array with stripes of this many bytes of data.
     pub(crate) fn new(stripe_bytes: u64) -> Self {
-        Self { stripe_bytes, arrivals: 0, streams: Vec::new(), singles: Vec::new(), next_single: 0, ends: [0; 256] }
+        let (streams, reaches, singles) = (Vec::new(), Vec::new(), Vec::new());
+        Self { stripe_bytes, arrivals: 0, streams, reaches, singles, next_single: 0, ends: [0; 256] }
     }
 
     /// Records a write of `bytes` at `at`, and returns the stream that it belongs to. `waiting_from` is where the
-    /// waiting data of its stripe begins.
-    pub(crate) fn arrive(&mut self, at: u64, bytes: u64, waiting_from: Option<u64>) -> Arrival {
+    /// waiting data begins that the write continues in its stripe.
+    pub(crate) fn arrive(&mut self, at: u64, bytes: u64, waiting_from: impl FnOnce() -> Option<u64>) -> Arrival {
         self.arrivals += 1;
         let write = at..at + bytes;
-        let (index, place) = match self.continued(&write) {
+        let matters = self.matters(&write);
+        debug_assert!(matters || self.continued(&write).is_none(), "{write:?} is out of reach: {:?}", self.reaches);
+        let (index, place) = match if matters { self.continued(&write) } else { None } {
             Some(found) => found,
             None => {
-                self.contradict(&write);
+                if matters {
+                    self.contradict(&write);
+                }
                 match self.single_before(at) {
-                    Some(first) => (self.begin(first, waiting_from.map_or(at, |from| from.min(at))), StreamPlace::Next),
+                    Some(first) => (self.begin(first, waiting_from().unwrap_or(at)), StreamPlace::Next),
                     None => return self.remember(write.end, bytes),
                 }
             }
@@ -149,7 +156,15 @@ impl Streams {
         }
         let overtaken = stream.overtaken(stripe_bytes);
         stream.front.advance(&write, place, overtaken);
+        self.reaches[index] = stream.front.reach(stripe_bytes);
         Arrival::Following(StreamKey { index: index as u8, generation: stream.generation })
+    }
+
+    /// Whether a write may belong to any stream, or contradict it. Without a branch, so that several are compared at
+    /// a time.
+    fn matters(&self, write: &Range<u64>) -> bool {
+        let is_in = |reach: &Range<u64>| reach.start < write.end && write.start < reach.end;
+        self.reaches.iter().fold(false, |any, reach| any | is_in(reach))
     }
 
     /// The stream that a write belongs to, and where in it. A stream that continues exactly there comes before one
@@ -187,6 +202,7 @@ impl Streams {
     fn begin(&mut self, first: usize, from: u64) -> usize {
         let index = if self.streams.len() < STREAMS_MAX {
             self.streams.push(Stream::default());
+            self.reaches.push(0..0);
             self.streams.len() - 1
         } else {
             (0..STREAMS_MAX).min_by_key(|&index| self.streams[index].used).expect("there are streams")
@@ -278,6 +294,12 @@ impl Streams {
         }
     }
 
+    /// Whether it certainly is a stream.
+    pub(crate) fn is_proven(&mut self, key: StreamKey) -> bool {
+        let stripe_bytes = self.stripe_bytes;
+        self.get(key).is_some_and(|stream| stream.front.is_proven(stripe_bytes))
+    }
+
     /// Whether it pays to wait for the stream's next write.
     pub(crate) fn may_bring_more(&mut self, key: StreamKey) -> bool {
         let stripe_bytes = self.stripe_bytes;
@@ -320,17 +342,17 @@ mod tests {
 
     /// A write of ten bytes that continues a stream.
     fn follow(streams: &mut Streams, at: u64) -> StreamKey {
-        streams.arrive(at, 10, None).stream().expect("goes on")
+        streams.arrive(at, 10, || None).stream().expect("goes on")
     }
 
     /// A stream up to byte 50 that has nothing under way.
     fn proven(streams: &mut Streams) -> StreamKey {
-        let first = streams.arrive(0, 10, None);
-        streams.answer(first, 10);
-        let keys = [10, 20, 30, 40].map(|at| {
-            let key = follow(streams, at);
-            streams.answer(Arrival::Following(key), 10);
-            key
+        let first = streams.arrive(0, 5, || None);
+        streams.answer(first, 5);
+        let keys = [5, 10, 15, 20, 25, 30, 35, 40, 45].map(|at| {
+            let arrival = streams.arrive(at, 5, || None);
+            streams.answer(arrival, 5);
+            arrival.stream().expect("goes on")
         });
         keys[0]
     }
@@ -338,9 +360,13 @@ mod tests {
     #[test]
     fn writes_that_follow_each_other_are_a_stream_whatever_comes_between() {
         let mut streams = Streams::new(STRIPE);
-        assert_eq!(streams.arrive(1000, 10, None).stream(), None, "the first write of a stream is not known as such");
+        assert_eq!(
+            streams.arrive(1000, 10, || None).stream(),
+            None,
+            "the first write of a stream is not known as such"
+        );
         let random = |streams: &mut Streams, from: u64| {
-            (0..50).for_each(|n| assert_eq!(streams.arrive(1_000_000 + (from + n) * 7919, 10, None).stream(), None));
+            (0..50).for_each(|n| assert_eq!(streams.arrive(1_000_000 + (from + n) * 7919, 10, || None).stream(), None));
         };
         random(&mut streams, 0);
         let key = follow(&mut streams, 1010);
@@ -349,7 +375,7 @@ mod tests {
         assert_eq!(follow(&mut streams, 1020), key);
         assert_eq!(follow(&mut streams, 1040), key, "overtook another");
         assert_eq!(follow(&mut streams, 1030), key, "which comes late");
-        assert_eq!(streams.arrive(5000, 10, None).stream(), None);
+        assert_eq!(streams.arrive(5000, 10, || None).stream(), None);
     }
 
     /// `writes` writes at random places of an area of `area` write lengths, 32 under way. Returns how many would wait
@@ -360,7 +386,7 @@ mod tests {
         let mut waited_for = 0;
         for _ in 0..writes {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let arrival = streams.arrive((random >> 33) % area, 1, None);
+            let arrival = streams.arrive((random >> 33) % area, 1, || None);
             waited_for += u64::from(arrival.stream().is_some_and(|key| streams.may_bring_more(key)));
             under_way.push_back(arrival);
             if under_way.len() == 32 {
@@ -382,7 +408,7 @@ mod tests {
     #[test]
     fn a_stream_with_one_request_at_a_time_is_never_waited_for() {
         let mut streams = Streams::new(STRIPE);
-        let first = streams.arrive(0, 10, None);
+        let first = streams.arrive(0, 10, || None);
         streams.answer(first, 10);
         for at in (10..5000).step_by(10) {
             let key = follow(&mut streams, at);
@@ -395,17 +421,17 @@ mod tests {
     fn a_stream_that_waited_in_vain_is_waited_for_when_it_has_more_under_way() {
         let mut streams = Streams::new(STRIPE);
         let key = proven(&mut streams);
-        let last = streams.arrive(50, 10, None);
+        let last = streams.arrive(50, 10, || None);
         assert!(!streams.may_bring_more(key), "one is under way");
-        streams.arrive(60, 10, None);
+        streams.arrive(60, 10, || None);
         assert!(streams.may_bring_more(key), "two are under way");
-        streams.arrive(70, 10, None);
+        streams.arrive(70, 10, || None);
         streams.waited_in_vain(key);
         assert!(!streams.may_bring_more(key));
         streams.answer(last, 10);
-        streams.arrive(80, 10, None);
+        streams.arrive(80, 10, || None);
         assert!(!streams.may_bring_more(key), "as much as then");
-        streams.arrive(90, 10, None);
+        streams.arrive(90, 10, || None);
         assert!(streams.may_bring_more(key), "more than then");
     }
 
@@ -413,24 +439,24 @@ mod tests {
     fn a_stream_among_random_writes_near_it_is_not_waited_for() {
         let mut streams = Streams::new(STRIPE);
         let key = proven(&mut streams);
-        streams.arrive(50, 10, None);
-        streams.arrive(60, 10, None);
+        streams.arrive(50, 10, || None);
+        streams.arrive(60, 10, || None);
         assert!(streams.may_bring_more(key));
-        streams.arrive(1000, 10, None);
+        streams.arrive(1000, 10, || None);
         assert!(streams.may_bring_more(key), "that was elsewhere");
-        streams.arrive(0, 10, None);
-        streams.arrive(31, 10, None);
+        streams.arrive(0, 10, || None);
+        streams.arrive(31, 10, || None);
         assert!(!streams.may_bring_more(key));
     }
 
     #[test]
     fn a_forgotten_first_write_no_longer_counts_as_in_flight() {
         let mut streams = Streams::new(STRIPE);
-        let first = streams.arrive(0, 10, None);
+        let first = streams.arrive(0, 10, || None);
         let key = follow(&mut streams, 10);
         assert_eq!((streams.stream_of(first), streams.activity(key).1), (Some(key), 2));
         for n in 0..SINGLES_MAX as u64 {
-            streams.arrive(1_000_000 + n * 7919, 10, None);
+            streams.arrive(1_000_000 + n * 7919, 10, || None);
         }
         assert_eq!((streams.stream_of(first), streams.activity(key).1), (None, 1));
         streams.answer(first, 10);
@@ -440,8 +466,8 @@ mod tests {
     #[test]
     fn bytes_that_cannot_come_are_not_expected() {
         let mut streams = Streams::new(STRIPE);
-        streams.arrive(1020, 10, None);
-        let key = streams.arrive(1030, 10, Some(1020)).stream();
+        streams.arrive(1020, 10, || None);
+        let key = streams.arrive(1030, 10, || Some(1020)).stream();
         assert_eq!(streams.expected(key, 10), 80, "it began at 20, and that part still waits");
         streams.part_goes(key.expect("goes on"), 10, 20);
         assert_eq!(streams.expected(key, 10), 60);
@@ -453,7 +479,7 @@ mod tests {
         let mut streams = Streams::new(STRIPE);
         let keys: Vec<_> = (0..=STREAMS_MAX as u64)
             .map(|number| {
-                let first = streams.arrive(number * 10_000, 10, None);
+                let first = streams.arrive(number * 10_000, 10, || None);
                 streams.answer(first, 10);
                 follow(&mut streams, number * 10_000 + 10)
             })

@@ -43,16 +43,20 @@ struct Caller {
     waker: Option<Waker>,
 }
 
-/// Writes to one stripe, or to a run of full stripes.
+/// Writes to rows of one stripe, or to a run of full stripes.
 pub(super) struct StripeWrite {
     pub(super) stripes: Range<u64>,
+    /// The component bytes that it locks: whole rows, and with a fixed unit whole stripes.
+    pub(super) locked: RefCell<Range<u64>>,
+    /// The fixed unit when the rows were locked.
+    pub(super) unit: Option<u32>,
     pub(super) phase: Cell<Phase>,
     pub(super) patches: RefCell<WriteSet>,
     /// The stream that fills it.
     pub(super) stream: Cell<Option<StreamKey>>,
     /// Whether the array itself waits for it, because its writes were answered already.
     pub(super) dirty: Cell<bool>,
-    /// Requested when the stripe write was made, so that later requests for the lock wait for it.
+    /// Requested when the stripe write was made or widened, so that later requests for the lock wait for it.
     pub(super) lock: RefCell<Option<OwnedLock>>,
     /// Wakes the task, which waits until the stripe write is closed.
     closing: RefCell<Option<Waker>>,
@@ -66,9 +70,11 @@ pub(super) struct StripeWrite {
 }
 
 impl StripeWrite {
-    pub(super) fn new(stripes: Range<u64>, lock: OwnedLock) -> Self {
+    pub(super) fn new(stripes: Range<u64>, locked: Range<u64>, unit: Option<u32>, lock: OwnedLock) -> Self {
         Self {
             stripes,
+            locked: RefCell::new(locked),
+            unit,
             phase: Cell::new(Phase::Open),
             patches: RefCell::default(),
             stream: Cell::new(None),
@@ -127,6 +133,28 @@ impl StripeWrite {
         self.carrier.borrow().as_ref().map_or_else(|| failed(self), |carrier| failed(carrier))
     }
 
+    /// The first byte of its data.
+    pub(super) fn start(&self) -> u64 {
+        self.patches.borrow().range().start
+    }
+
+    /// Whether it locks any part of a range.
+    pub(super) fn locks_any_of(&self, range: &Range<u64>) -> bool {
+        let locked = self.locked.borrow();
+        locked.start < range.end && range.start < locked.end
+    }
+
+    /// Whether it locks all of a range.
+    pub(super) fn locks_all_of(&self, range: &Range<u64>) -> bool {
+        let locked = self.locked.borrow();
+        locked.start <= range.start && range.end <= locked.end
+    }
+
+    /// Whether its locks are held.
+    pub(super) fn is_lock_held(&self) -> bool {
+        self.lock.borrow().as_ref().is_some_and(OwnedLock::is_granted)
+    }
+
     /// Lets no more writes join.
     pub(super) fn close(&self) {
         if self.phase.get() == Phase::Open {
@@ -137,7 +165,7 @@ impl StripeWrite {
         }
     }
 
-    /// Waits until the stripe write's stripes are locked for it.
+    /// Waits until the stripe write's rows are locked for it.
     pub(super) async fn locked(&self) {
         poll_fn(|context| match &*self.lock.borrow() {
             Some(lock) => lock.poll_granted(context),

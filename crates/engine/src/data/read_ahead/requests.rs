@@ -43,10 +43,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let Some(share) = shares(parity, range.start, range.end - range.start).next() else { return };
         let health = self.read_health(parity, &share.stripe, 0..parity.chunk_bytes() as u32, Symbols::EMPTY);
         let is_lost = |index: u16| health.unreadable.contains(Role::Data(index));
+        let is_wanted = || self.core.locks.is_wanted_exclusively(&parity.component_of(&(stripe..stripe + 1)));
         let is_known = || self.read_ahead.state.borrow_mut().find(stripe).is_some();
         if !share.spans.iter().any(|span| is_lost(span.data))
             || is_known()
-            || (!mutant!("ahead-of-a-write") && self.core.locks.is_wanted_exclusively(&(stripe..stripe + 1)))
+            || (!mutant!("ahead-of-a-write") && is_wanted())
         {
             return;
         }

@@ -288,7 +288,7 @@ fn the_plan_of_a_single_span_equals_the_choice_among_candidates() {
         let short = plan_write(code, &span, &[], cached, &StripeHealth::GOOD);
         assert_eq!(short, plan_any_write(code, &span, &[], cached, &StripeHealth::GOOD), "{code:?} {data} {cached:?}");
         let plan = short.expect("every chunk is there");
-        match (SingleSpan::new(code, &span[0], cached), &plan.columns[..]) {
+        match (SingleSpan::new(code, &span[0], cached, Tie::Reconstruct), &plan.columns[..]) {
             (Some(single), [column]) => assert_eq!(
                 (&column.method, &column.within, column.uses, column.reads()),
                 (&single.method, &span[0].within, single.uses, single.uses.minus(single.in_memory)),

@@ -1,6 +1,7 @@
 //! Coalescing of writes, measured in member transfers: linear writes of any size become full stripes, random writes
 //! cost the minimum, and no write waits in vain. The submodules add failures and writeback.
 
+mod company;
 pub(crate) mod scene;
 mod weather;
 mod writeback;

@@ -179,12 +179,12 @@ fn dropping_one_write_leaves_the_others_of_its_stripe_intact() {
 fn dropping_all_waiting_writes_leaves_nothing_behind() {
     let scene = Scene::new(Level::Raid5, 4);
     let clock = scene.world.clock();
-    let waiting = join_all((0..6).map(|number| scene.write(number * 16 * KIB, 16 * KIB)));
+    let waiting = join_all((0..10).map(|number| scene.write(number * 16 * KIB, 16 * KIB)));
     let soon = clock.sleep_until(clock.now() + Duration::from_millis(1));
     let life = async { matches!(select(pin!(waiting), pin!(soon)).await, Either::Right(_)) };
     assert_eq!(scene.world.run(life, || false), Some(true), "a stream waits for more");
     assert_eq!(scene.tally().writes, 0);
-    scene.world.run(scene.write(0, 100 * KIB), || false);
+    scene.world.run(scene.write(0, 170 * KIB), || false);
     scene.world.run(scene.check(), || false);
 }
 

@@ -37,6 +37,10 @@ pub(super) enum Kind {
 pub(super) enum Order {
     Random,
     Linear,
+    /// Random within [`BUSY_BYTES`] at the array's beginning.
+    Busy,
+    /// Random; the place of rank n is drawn 1/n times as often as the first one (Zipf's law).
+    Zipf,
 }
 
 /// Requests of one kind.
@@ -56,6 +60,12 @@ const REQUESTS: u64 = 8192;
 /// The same for linear requests, at most.
 const LINEAR_REQUESTS_MAX: u64 = 1 << 18;
 
+/// The area of [`Order::Busy`].
+const BUSY_BYTES: u64 = 512 << 10;
+
+/// The most places that [`Order::Zipf`] draws.
+const RANKS_MAX: u64 = 1 << 16;
+
 /// The workloads of a whole array.
 pub(super) fn healthy(geometry: &Geometry) -> Vec<Workload> {
     let make = |name, kind, bytes, order| workload(name, kind, bytes, order, geometry, None);
@@ -69,6 +79,8 @@ pub(super) fn healthy(geometry: &Geometry) -> Vec<Workload> {
         Geometry::Mapping(_) => list.push(make("write 1 MiB linear", Kind::Write, 1 << 20, Order::Linear)),
         Geometry::Parity(parity) => {
             let stripe_bytes = parity.stripe_bytes() as usize;
+            list.push(make("write 4 KiB random in 512 KiB", Kind::Write, 4 << 10, Order::Busy));
+            list.push(make("write 4 KiB by Zipf's law", Kind::Write, 4 << 10, Order::Zipf));
             list.push(make("write full stripes", Kind::Write, stripe_bytes, Order::Linear));
             list.extend(SHORT_LINEAR.map(|(name, _, bytes)| make(name, Kind::Read, bytes, Order::Linear)));
         }
@@ -107,9 +119,12 @@ fn workload(
 ) -> Workload {
     let places = geometry.array_bytes() / bytes as u64;
     let mut random = Xorshift::default();
+    let ranks = if order == Order::Zipf { Ranks::new(places) } else { Ranks::default() };
     let mut place = |index: u64| match order {
         Order::Linear => index % places,
         Order::Random => random.next() % places,
+        Order::Busy => random.next() % places.min(BUSY_BYTES / bytes as u64).max(1),
+        Order::Zipf => ranks.place(random.next()),
     };
     let count = if order == Order::Linear { places.min(LINEAR_REQUESTS_MAX) } else { REQUESTS };
     let requests = (0..count).map(|index| {
@@ -117,6 +132,30 @@ fn workload(
         (at, limit(geometry, kind, at, bytes as u64, missing))
     });
     Workload { name, kind, bytes, requests: requests.collect() }
+}
+
+/// Draws places by Zipf's law. Places of neighbouring ranks are far apart.
+#[derive(Default)]
+struct Ranks {
+    places: u64,
+    /// The sum of the weights up to each rank.
+    sums: Vec<u64>,
+}
+
+impl Ranks {
+    fn new(places: u64) -> Self {
+        let sums = (1..=places.min(RANKS_MAX)).scan(0, |sum, rank| {
+            *sum += (1 << 32) / rank;
+            Some(*sum)
+        });
+        Self { places, sums: sums.collect() }
+    }
+
+    fn place(&self, random: u64) -> u64 {
+        let drawn = random % self.sums.last().copied().unwrap_or(1);
+        let rank = self.sums.partition_point(|sum| *sum <= drawn) as u64;
+        rank.wrapping_mul(0x9e37_79b9) % self.places
+    }
 }
 
 /// Marsaglia's xorshift: the same positions in each run.
@@ -253,6 +292,23 @@ mod tests {
         let member_bytes = if level == Level::Raid0 { vec![component_bytes; usize::from(slots)] } else { Vec::new() };
         let shape = Shape { level, layout, chunk_bytes: 64 << 10, slots, component_bytes, member_bytes };
         Geometry::new(&shape).expect("a good shape")
+    }
+
+    #[test]
+    fn a_busy_area_is_small_and_zipfs_law_prefers_few_places() {
+        let geometry = geometry(Level::Raid5, 2, 4);
+        let places = |order| {
+            let requests = workload("", Kind::Write, 4 << 10, order, &geometry, None).requests;
+            let mut places: Vec<u64> = requests.into_iter().map(|(at, _)| at / 4096).collect();
+            places.sort_unstable();
+            places
+        };
+        assert!(places(Order::Busy).last().is_some_and(|last| *last < 128));
+        let zipf = places(Order::Zipf);
+        let often = zipf.chunk_by(|one, next| one == next).map(<[u64]>::len).max();
+        // The first of 12288 ranks: one in ln(12288) + 0.58 = 10.0.
+        assert!(often.is_some_and(|often| (700..950).contains(&often)), "{often:?} of {}", zipf.len());
+        assert!(zipf.iter().all(|place| *place < geometry.array_bytes() / 4096));
     }
 
     #[test]
