@@ -503,7 +503,7 @@ fn rescue(log: &mut Log) -> Result<Verdict> {
     run_guest(log, &Guest::default(), "overwritten.sh", &[mdspace.as_os_str(), place.path.as_os_str()])?;
     run_guest(log, &Guest::default(), "nas.sh", &[place.path.as_os_str()])?;
     let mut page = cargo(&["test", "--locked"]);
-    page.args(TESTED).args(["--test", "docs", "--", "--exact", "files_are_rescued_from_what_a_nas_left"]);
+    page.args(TESTED).args(["--test", "command", "--", "--exact", "docs::files_are_rescued_from_what_a_nas_left"]);
     log.run(page.env("MDSPACE_TEST_NAS", &place.path))?;
     Ok(Verdict::Passed("the page's commands, on mdadm's members".to_owned()))
 }
@@ -771,7 +771,7 @@ fn refused(log: &mut Log) -> Result<Verdict> {
     let kills = log.last_line()?;
     // Files that hang: a server goes on beside them, and ends.
     let mut hung = cargo(&["test", "--locked"]);
-    log.run(hung.args(TESTED).args(["--test", "hung"]).env("MDSPACE_IO", "threads"))?;
+    log.run(hung.args(TESTED).args(["--test", "command", "--", "hung::"]).env("MDSPACE_IO", "threads"))?;
     let soak = directory("soak")?;
     log.run(Command::new(scripts.join("soak.py")).arg(&program).arg(soak).arg(REFUSED_SOAK_SECONDS))?;
     Ok(Verdict::Passed(format!("{kills}; {}", log.last_line()?)))
