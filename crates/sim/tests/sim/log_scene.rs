@@ -351,7 +351,8 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
             let array = assemble(&members, options, &world).await.unwrap_or_else(|why| panic!("{context}: {why}"));
             let is_told = |warning: &String| warning.contains("the write journal was replayed");
             has_replayed.set(array.status().warnings.iter().any(is_told));
-            scene.check(&array, &scene.truth.borrow()).await
+            let truth = scene.truth.borrow().clone();
+            scene.check(&array, &truth).await
         };
         match world.run(checking, || false).expect("the power does not go") {
             Ok(unknown) => seen.unknown += unknown,
