@@ -183,5 +183,5 @@ fn a_killed_server_of_an_array_with_a_write_journal_has_lost_nothing_and_needs_n
     assert!(read.ok().stdout == bytes && !read.stderr.contains("replayed"), "{}", read.stderr);
     // The members that were not there lack the replay.
     let read = here.run("read a b c d j --length 4M");
-    assert!(read.ok().stdout == bytes && read.stderr.contains("left out"), "{}", read.stderr);
+    assert!(read.ok().stdout == bytes && read.stderr.contains("not used: stale"), "{}", read.stderr);
 }
