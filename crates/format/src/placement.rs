@@ -169,6 +169,28 @@ pub fn place(request: &Request, members_bytes: &[u64]) -> Result<Vec<Placement>,
     members.iter().map(|sectors| place_one(request, *sectors, data_offset, component, bitmap)).collect()
 }
 
+/// The placement on the device of a write journal, of `bytes`, beside members of which one has this placement.
+///
+/// # Errors
+/// When the device is too short, or the array cannot have a journal.
+pub fn place_journal(request: &Request, member: &Placement, bytes: u64) -> Result<Placement, Defect> {
+    let refuse = |reason: &str| defect("placement.journal", reason);
+    if !request.level.has_parity() {
+        return refuse("only levels 4, 5 and 6 have a write journal");
+    }
+    if request.version == Version::V1_0 {
+        return refuse("with metadata 1.0 md does not take one: choose 1.2");
+    }
+    if member.bitmap.is_some() || member.ppl.is_some() {
+        return refuse("md does not take one beside a bitmap or a partial parity log");
+    }
+    let (sectors, data_offset) = (bytes / SECTOR_BYTES, member.data_offset.0);
+    if sectors < data_offset + 8 {
+        return refuse("the device has no room behind its metadata");
+    }
+    place_one(request, sectors, data_offset, member.component.0, None)
+}
+
 fn check_parity_log(request: &Request) -> Result<(), Defect> {
     if request.level != Level::Raid5 {
         return defect("placement.ppl", "only level 5 has a partial parity log");

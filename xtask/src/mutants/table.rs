@@ -193,6 +193,36 @@ pub(super) const MUTANTS: &[Mutant] = &[
         broken: "blocks of a journal are replayed although their checksums are wrong",
         by: Test("journal::a_replayed_journal_gives_the_last_state_of_each_row"),
     },
+    Mutant {
+        name: "journal-entry-unflushed",
+        broken: "a write goes on while what the journal holds of it is in a volatile cache",
+        by: Test("write_journal::a_loss_of_power_and_of_members_costs_nothing"),
+    },
+    Mutant {
+        name: "journal-space-unflushed",
+        broken: "the journal gives up writes that the members have in volatile caches alone",
+        by: Test("write_journal::a_loss_of_power_and_of_members_costs_nothing"),
+    },
+    Mutant {
+        name: "journal-space-untold",
+        broken: "the journal's space is used again before its superblock names a later begin",
+        by: Test("write_journal::a_loss_of_power_and_of_members_costs_nothing"),
+    },
+    Mutant {
+        name: "journal-emptied-unflushed",
+        broken: "a journal is emptied while the members have what it held in volatile caches alone",
+        by: Test("write_journal::a_loss_of_power_and_of_members_costs_nothing"),
+    },
+    Mutant {
+        name: "journal-kept-over-recovery",
+        broken: "a journal keeps writes from before a recovery, which name no parity for the member",
+        by: Test("write_journal::entries_of_a_missing_parity_are_gone_before_it_is_recovered"),
+    },
+    Mutant {
+        name: "journal-rows-not-completed",
+        broken: "a row of which the journal has data alone is written before the journal has its parity",
+        by: Test("journal::a_replay_on_the_members_may_be_cut_short_anywhere"),
+    },
     Mutant { name: "flush-lost", broken: "a flush is answered without one", by: Seed(6) },
     Mutant {
         name: "stable-write-unflushed",

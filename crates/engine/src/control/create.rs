@@ -12,6 +12,7 @@ use crate::control::blocks::{check_blocks, largest_block};
 use crate::control::inspect::{find_claim, find_claim_of_md};
 use crate::device::checksums::Checksums;
 use crate::device::place_bytes;
+use crate::metadata::journal::log::rows_bytes;
 use crate::seam::bytes::{read_bytes, write_bytes, zero_or_write};
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
@@ -20,8 +21,9 @@ use format::Defect;
 use format::bitmap::BitmapSuper;
 use format::geometry::{Geometry, Level, Redundancy, default_layout};
 use format::integrity::Layout;
+use format::journal::{BLOCK_BYTES, MetaBlock};
 use format::partial_parity::Header;
-use format::placement::{BitmapChoice, Placement, Request, place};
+use format::placement::{BitmapChoice, Placement, Request, place, place_journal};
 use format::stripe_log::{self, Place};
 use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places};
 use format::units::{DeviceNumber, MemberByte, SECTOR_BYTES, Sectors, Slot};
@@ -111,6 +113,40 @@ pub struct Newcomer<M> {
     pub device_uuid: [u8; 16],
 }
 
+/// All members of a new array.
+pub struct Newcomers<'a, M> {
+    /// By slot; `None` for a missing member.
+    pub slots: &'a [Option<Newcomer<M>>],
+    /// The spares.
+    pub spares: &'a [Newcomer<M>],
+    /// The device of the write journal.
+    pub journal: Option<&'a Newcomer<M>>,
+}
+
+impl<'a, M> Newcomers<'a, M> {
+    /// The members in slots and the spares, by their device numbers.
+    fn members(&self) -> impl Iterator<Item = (usize, &'a Newcomer<M>)> {
+        let slots = self.slots.iter().enumerate().filter_map(|(number, slot)| Some((number, slot.as_ref()?)));
+        slots.chain(self.spares.iter().enumerate().map(|(index, spare)| (self.slots.len() + index, spare)))
+    }
+
+    /// All, with the journal as the last.
+    fn all(&self) -> impl Iterator<Item = (usize, &'a Newcomer<M>)> {
+        let journal = self.journal.map(|journal| (self.slots.len() + self.spares.len(), journal));
+        self.members().chain(journal)
+    }
+
+    fn roles(&self) -> Vec<DeviceRole> {
+        let role = |(index, slot): (usize, &Option<Newcomer<M>>)| match slot {
+            Some(_) => DeviceRole::Active(Slot(index as u16)),
+            None => DeviceRole::Faulty,
+        };
+        let slots = self.slots.iter().enumerate().map(role);
+        let spares = std::iter::repeat_n(DeviceRole::Spare, self.spares.len());
+        slots.chain(spares).chain(self.journal.map(|_| DeviceRole::Journal)).collect()
+    }
+}
+
 /// What is written to one member.
 struct MemberPlan<'a, M> {
     name: &'a str,
@@ -133,30 +169,23 @@ pub async fn create<M: Member, C: Clock>(
     clock: &C,
     progress: &dyn Fn(u64, u64),
 ) -> Result<(), Refusal> {
-    create_announced(recipe, slots, spares, pool, clock, progress, &|| {}).await
+    create_announced(recipe, Newcomers { slots, spares, journal: None }, pool, clock, progress, &|| {}).await
 }
 
-/// As [`create`]. `begin` is called after the last check, before the first byte is written.
+/// As [`create`], with a write journal if there is one. `begin` is called after the last check, before the first byte is written.
 ///
 /// # Errors
 /// As [`create`].
 pub async fn create_announced<M: Member, C: Clock>(
     recipe: &Recipe,
-    slots: &[Option<Newcomer<M>>],
-    spares: &[Newcomer<M>],
+    newcomers: Newcomers<'_, M>,
     pool: &Pool,
     clock: &C,
     progress: &dyn Fn(u64, u64),
     begin: &dyn Fn(),
 ) -> Result<(), Refusal> {
-    let newcomers: Vec<(usize, &Newcomer<M>)> = slots
-        .iter()
-        .enumerate()
-        .filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
-        .chain(spares.iter().enumerate().map(|(index, spare)| (slots.len() + index, spare)))
-        .collect();
     check_free(recipe, &newcomers, pool).await?;
-    let plans = plan_members(recipe, slots, spares, &newcomers, clock)?;
+    let plans = plan_members(recipe, &newcomers, clock)?;
     begin();
     // Otherwise `check_free` has shown that there are none.
     if recipe.overwrite || recipe.contents == Contents::Unknown {
@@ -191,7 +220,7 @@ async fn prepare<M: Member, C: Clock>(
         written.map_err(|error| Refusal::member_error(plan.name, &error))?;
     }
     if recipe.integrity {
-        for plan in plans {
+        for plan in plans.iter().filter(|plan| plan.superblock.own_role() != DeviceRole::Journal) {
             write_checksums(recipe, plan, pool, clock.wall()).await?;
         }
     }
@@ -213,15 +242,11 @@ fn needs_resync(recipe: &Recipe) -> bool {
     recipe.contents == Contents::Unknown && recipe.level.redundancy() == Redundancy::Copies
 }
 
-async fn check_free<M: Member>(
-    recipe: &Recipe,
-    newcomers: &[(usize, &Newcomer<M>)],
-    pool: &Pool,
-) -> Result<(), Refusal> {
+async fn check_free<M: Member>(recipe: &Recipe, newcomers: &Newcomers<'_, M>, pool: &Pool) -> Result<(), Refusal> {
     if recipe.overwrite {
         return Ok(());
     }
-    for (_, newcomer) in newcomers {
+    for (_, newcomer) in newcomers.all() {
         let Candidate { name, member } = &newcomer.candidate;
         let claim = match recipe.contents {
             Contents::Zeros => find_claim_of_md(name, member, pool).await?,
@@ -240,12 +265,11 @@ async fn check_free<M: Member>(
 /// Computes and checks everything that will be written.
 fn plan_members<'a, M: Member, C: Clock>(
     recipe: &Recipe,
-    slots: &[Option<Newcomer<M>>],
-    spares: &[Newcomer<M>],
-    newcomers: &[(usize, &'a Newcomer<M>)],
+    newcomers: &Newcomers<'a, M>,
     clock: &C,
 ) -> Result<Vec<MemberPlan<'a, M>>, Refusal> {
-    let Some((_, first)) = newcomers.first() else {
+    let slots = newcomers.slots;
+    let Some((_, first)) = newcomers.members().next() else {
         return Err(Refusal::new("no member was given"));
     };
     let refuse = |defect| Refusal::defect(&first.candidate.name, defect);
@@ -267,10 +291,15 @@ fn plan_members<'a, M: Member, C: Clock>(
         parity_log: recipe.parity_log,
         integrity: recipe.integrity,
     };
-    let lengths: Vec<u64> = newcomers.iter().map(|(_, newcomer)| newcomer.candidate.member.limits().bytes).collect();
-    let placements = place(&request, &lengths).map_err(refuse)?;
+    let bytes = |newcomer: &Newcomer<M>| newcomer.candidate.member.limits().bytes;
+    let lengths: Vec<u64> = newcomers.members().map(|(_, newcomer)| bytes(newcomer)).collect();
+    let mut placements = place(&request, &lengths).map_err(refuse)?;
     let wall = clock.wall();
     let unequal = placements.iter().any(|placement| placement.data_size != placements[0].data_size);
+    if let Some(journal) = newcomers.journal {
+        let placed = place_journal(&request, &placements[0], bytes(journal));
+        placements.push(placed.map_err(|defect| Refusal::defect(&journal.candidate.name, defect))?);
+    }
     let blueprint = Blueprint {
         version: recipe.version,
         set_uuid: recipe.set_uuid,
@@ -281,22 +310,25 @@ fn plan_members<'a, M: Member, C: Clock>(
         raid0_layout: recipe.level == Level::Raid0 && unequal,
         chunk: sectors(recipe.chunk_bytes, "chunk")?,
         raid_disks,
-        roles: roles(slots, spares.len()),
+        roles: newcomers.roles(),
         resync: if needs_resync(recipe) { Resync::From(Sectors(0)) } else { Resync::Clean },
         logical_block_bytes: recipe.logical_block_bytes,
     };
-    let mut plans = Vec::with_capacity(newcomers.len());
-    for ((number, newcomer), placement) in newcomers.iter().zip(placements) {
+    let mut plans = Vec::with_capacity(placements.len());
+    for ((number, newcomer), placement) in newcomers.all().zip(placements) {
         let Candidate { name, member } = &newcomer.candidate;
-        let number = DeviceNumber(*number as u16);
+        let number = DeviceNumber(number as u16);
         let bytes = member.limits().bytes;
         let superblock = Superblock::new(&blueprint, &placement, number, newcomer.device_uuid, bytes)
             .map_err(|defect| Refusal::defect(name, defect))?;
-        if recipe.integrity {
+        if recipe.integrity && superblock.own_role() != DeviceRole::Journal {
             Layout::of(&superblock).map_err(|defect| Refusal::defect(name, defect))?;
         }
         if recipe.stripe_log {
             check_stripe_log(recipe, &superblock).map_err(|defect| Refusal::defect(name, defect))?;
+        }
+        if superblock.own_role() == DeviceRole::Journal {
+            check_journal(recipe, &superblock).map_err(|refusal| refusal.of(name))?;
         }
         plans.push(MemberPlan { name, member, placement, superblock });
     }
@@ -313,12 +345,16 @@ fn check_stripe_log(recipe: &Recipe, superblock: &Superblock) -> Result<(), Defe
     if recipe.integrity { place.check_apart(&Layout::of(superblock)?) } else { Ok(()) }
 }
 
-fn roles<M>(slots: &[Option<Newcomer<M>>], spares: usize) -> Vec<DeviceRole> {
-    let role = |(index, slot): (usize, &Option<Newcomer<M>>)| match slot {
-        Some(_) => DeviceRole::Active(Slot(index as u16)),
-        None => DeviceRole::Faulty,
-    };
-    slots.iter().enumerate().map(role).chain(std::iter::repeat_n(DeviceRole::Spare, spares)).collect()
+/// Checks that the device is long enough for a journal of the array, and that no log is beside it.
+fn check_journal(recipe: &Recipe, superblock: &Superblock) -> Result<(), Refusal> {
+    if recipe.stripe_log {
+        let refusal = Refusal::new("a write journal and a stripe log: one is enough");
+        return Err(refusal.field("superblock.feature_map"));
+    }
+    match Geometry::new(&superblock.shape(&[])) {
+        Ok(Geometry::Parity(parity)) => rows_bytes(superblock, &parity).map(drop),
+        _ => Ok(()), // refused for the members
+    }
 }
 
 /// Refuses an array that could not be assembled.
@@ -340,7 +376,9 @@ fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], plans: &[MemberPlan<
         return Err(Refusal::new("too many members are missing for this level"));
     }
     let parties = plans.iter().map(|plan| (plan.name, plan.member.limits(), plan.superblock.clone()));
-    check_blocks(&geometry, largest_block(plans.iter().map(|plan| plan.member)), parties, true)
+    let largest = largest_block(plans.iter().map(|plan| plan.member));
+    let block_bytes = if first.superblock.journal { largest.max(BLOCK_BYTES as u64) } else { largest };
+    check_blocks(&geometry, block_bytes, parties, true)
 }
 
 /// Erases superblocks of another array, of any version: they must not outlive its data. A place without a valid
@@ -440,6 +478,11 @@ async fn write_logs<M: Member>(
         let mut empty = Header::empty(&recipe.set_uuid, 1).encode();
         empty.resize(usize::from(log.sectors) * SECTOR_BYTES as usize, 0);
         write_bytes(*member, pool, at, &empty).await?;
+    }
+    if superblock.own_role() == DeviceRole::Journal {
+        // Nothing else of this array's can be there: its uuid is new.
+        let empty = MetaBlock::empty(1, Sectors(0)).encode(&recipe.set_uuid);
+        write_bytes(*member, pool, superblock.data_at(), &empty).await?;
     }
     if let Ok(place) = Place::of(superblock).as_ref()
         && recipe.stripe_log

@@ -67,7 +67,7 @@ pub struct Status {
     /// Why the last sweep could not be finished.
     pub sweep_failure: Option<String>,
     /// What brings copies and parity into agreement after an unclean stop, by mdadm's names: `resync`, `bitmap`, `ppl`,
-    /// or `none` without redundancy.
+    /// `journal`, our `log`, or `none` without redundancy.
     pub consistency_policy: &'static str,
     /// The write-intent bitmap, when there is one.
     pub bitmap: Option<BitmapStatus>,
@@ -100,7 +100,7 @@ pub struct MemberStatus {
     pub slot: Option<u16>,
     /// Its index in the table of roles.
     pub device_number: u16,
-    /// `in_sync`, `recovering`, `replacement` (of the member in its slot), `spare` or `faulty`.
+    /// `in_sync`, `recovering`, `replacement` (of the member in its slot), `spare`, `journal` or `faulty`.
     pub state: &'static str,
     /// Data transfers since the array was assembled.
     pub reads: u64,
@@ -134,6 +134,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         match self.metadata.intent() {
             _ if !self.core.is_redundant() => "none",
             _ if self.metadata.has_stripe_log() => "log",
+            _ if self.metadata.has_write_journal() => "journal",
             Some(_) => "bitmap",
             None if self.metadata.has_parity_log() => "ppl",
             None => "resync",
@@ -261,6 +262,7 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
             DeviceState::InSync => "in_sync",
             DeviceState::Recovering { .. } => "recovering",
             DeviceState::Spare => "spare",
+            DeviceState::Journal => "journal",
             DeviceState::Faulty => "faulty",
         },
         reads: totals.reads,

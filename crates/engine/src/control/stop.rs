@@ -54,6 +54,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             self.checkpoint().await?;
         }
         self.metadata.record_assembly().await?;
+        self.metadata.end_journal().await?;
         self.mark_clean().await?;
         drained.and_then(|()| self.data.check_nothing_lost())
     }

@@ -51,6 +51,16 @@ impl<M: Member, C: Clock> Core<M, C> {
         ArrayError::new(ArrayErrorKind::Io, reason)
     }
 
+    /// Fails the array, because its write journal has failed. md makes such an array read-only, too.
+    pub(crate) fn fail_without_journal(&self, device: &Device<M>, error: &MemberError) -> ArrayError {
+        let reason = format!("its write journal {} failed: {error}", device.name);
+        if self.health.failed.borrow().is_none() {
+            tracing::error!("{reason}; the array takes no more writes");
+            self.fail_array(|| reason.clone());
+        }
+        ArrayError::new(ArrayErrorKind::Io, reason)
+    }
+
     /// Whether every slot holds a device that is current everywhere, has no bad blocks and answers.
     pub(crate) fn is_whole(&self) -> bool {
         self.health.whole.get()
@@ -65,6 +75,9 @@ impl<M: Member, C: Clock> Core<M, C> {
     /// Whether all data stays available without a device. As at assembly, parity that may be wrong cannot replace
     /// data.
     pub(crate) fn survives_without(&self, lost: &Rc<Device<M>>) -> bool {
+        if lost.state.get() == DeviceState::Journal {
+            return false;
+        }
         let is_followed = lost.successor().is_some_and(|successor| successor.state.get() == DeviceState::InSync);
         if lost.state.get() != DeviceState::InSync || is_followed {
             return true;

@@ -433,7 +433,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         };
         let _logged = match self.authority.logging() {
             Logging::Nothing => None,
-            Logging::Neighbours | Logging::Parts => Some(self.log_part(&share.stripe, plan, new, &parities).await?),
+            Logging::Neighbours | Logging::Parts | Logging::Contents { .. } => {
+                Some(self.log_part(&share.stripe, plan, new, &parities).await?)
+            }
         };
         self.write_transfers(&share.stripe, &plan.writes, blocks).await?;
         if (share.bytes as u64) < parity.stripe_bytes() {

@@ -24,7 +24,7 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
         match (self.has_parity_log(), self.has_stripe_log()) {
             (true, _) => Logging::Neighbours,
             (false, true) => Logging::Parts,
-            (false, false) => Logging::Nothing,
+            (false, false) => self.journal().map_or(Logging::Nothing, |journal| journal.logging()),
         }
     }
 
@@ -36,6 +36,9 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
         }
         if let Some(log) = self.parity_log() {
             return self.log_partial_parity(&log, entries).await;
+        }
+        if let Some(log) = self.journal() {
+            return self.log_contents(&log, entries).await;
         }
         match self.stripe_log() {
             Some(log) => self.log_parts(&log, entries).await,

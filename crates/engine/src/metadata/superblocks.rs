@@ -121,6 +121,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                     self.core.report_change(&device, None, ChangeKind::Left, Some(&error.to_string()));
                 }
                 DeviceState::Faulty => {}
+                DeviceState::Journal => return Err(self.core.fail_without_journal(&device, &error)),
                 DeviceState::InSync | DeviceState::Recovering { .. } => self.take_out(guard, &device, &error)?,
             }
         }
@@ -400,6 +401,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let mut superblock = device.superblock.borrow().clone();
         superblock.events = record.events;
         superblock.resync = match record.dirty {
+            // A replay of the journal leaves nothing to resync.
+            true if superblock.journal && record.resync == Resync::Clean => Resync::Clean,
             true => Resync::From(Sectors(0)),
             // An ejected member is rejected only after the last round, and the resync ran without that member.
             false if record.rounds_pending > 1 && !mutant!("clean-before-left-behind") => superblock.resync,
@@ -449,6 +452,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let guard = entered.lock().await;
         if device.is_active() {
             return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));
+        }
+        if device.state.get() == DeviceState::Journal {
+            return Err(Refusal::new("the array's write journal, without which it takes no writes").of(&device.name));
         }
         self.core.roster.others.borrow_mut(&guard).retain(|other| !Rc::ptr_eq(other, &device));
         self.core.report_change(&device, None, ChangeKind::Removed, None);

@@ -33,6 +33,7 @@ pub struct Blueprint {
     pub raid_disks: u16,
     /// The role of each device number: slots first, then spares. A missing member is [`DeviceRole::Spare`] if it was
     /// never there, as mdadm writes it, or [`DeviceRole::Faulty`].
+    /// A role [`DeviceRole::Journal`] among them gives the array a write journal.
     pub roles: Vec<DeviceRole>,
     /// Clean when the members are already consistent.
     pub resync: Resync,
@@ -63,6 +64,7 @@ impl Superblock {
             let reason = format!("{} devices, more than {MAX_DEVICES}", blueprint.roles.len());
             return Err(Defect::new("superblock.max_dev", reason));
         }
+        let is_journal = blueprint.roles.get(usize::from(device_number.0)) == Some(&DeviceRole::Journal);
         let superblock = Self {
             version: blueprint.version,
             set_uuid: blueprint.set_uuid,
@@ -94,8 +96,8 @@ impl Superblock {
             ppl: placement.ppl,
             reshape: None,
             new_offset: None,
-            journal: false,
-            journal_tail: None,
+            journal: blueprint.roles.contains(&DeviceRole::Journal),
+            journal_tail: is_journal.then_some(Sectors(0)),
             clustered: false,
             raid0_layout: blueprint.raid0_layout,
             logical_block_bytes: blueprint.logical_block_bytes,

@@ -1,4 +1,4 @@
-//! Arrays with a partial parity log: created, written to, and assembled after their server was killed.
+//! Arrays with a partial parity log or a write journal: created, written to, and assembled after their server was killed.
 
 use crate::support::nbd::Nbd;
 use crate::support::{Server, Workplace, parsed};
@@ -125,4 +125,63 @@ fn after_a_kill_a_missing_member_is_right_without_force() {
         expected[2 << 20..(2 << 20) + 4096].copy_from_slice(&block);
         assert!(here.run(&format!("read {} --length 4M", left.join(" "))).ok().stdout == expected, "without {lost}");
     }
+}
+
+#[test]
+fn a_write_journal_that_contradicts_the_array_is_refused_by_name() {
+    let table = [
+        ("--level 1 --write-journal j a b", "only levels 4, 5 and 6 have a write journal"),
+        ("--level 5 --write-journal j --metadata 1.0 a b c", "choose --metadata 1.2"),
+        ("--level 5 --write-journal j --bitmap internal a b c", "leave out --bitmap"),
+        ("--level 5 --write-journal j --consistency-policy log a b c", "leave out --consistency-policy"),
+        ("--level 5 --write-journal a a b c", "given twice"),
+    ];
+    let here = Workplace::new();
+    for (words, reason) in table {
+        here.run(&format!("create --size 8M {words}")).expect(2, &[reason]);
+        assert_eq!(std::fs::read_dir(here.path()).expect("it is there").count(), 0, "{words}");
+    }
+    std::fs::File::create(here.path().join("j")).and_then(|file| file.set_len(1_060_000)).expect("it is made");
+    here.run("create --size 8M --level 5 --write-journal j a b c").expect(2, &["j: ", "journal"]);
+    assert_eq!(std::fs::read_dir(here.path()).expect("it is there").count(), 1, "the new members are removed again");
+}
+
+#[test]
+fn a_killed_server_of_an_array_with_a_write_journal_has_lost_nothing_and_needs_no_resync() {
+    let here = Workplace::new();
+    here.run("create --level 6 --chunk 16K --size 8M --write-journal j a b c d").ok();
+    let mut bytes = (0..4_u32 << 20).map(|at| (at / 997) as u8).collect::<Vec<_>>();
+    here.run_with("write a b c d j", &bytes).ok();
+    let server = Server::of(&here, "serve a b c d j --nbd unix:n --control k");
+    let status = parsed(&here.run("status --json --control k").ok().text());
+    assert_eq!(status["consistency_policy"], "journal");
+    assert_eq!(status["members"][4]["state"], "journal");
+    for policy in ["resync", "bitmap", "log"] {
+        here.run(&format!("set consistency-policy={policy} --control k"))
+            .expect(2, &["from its creation on, or never"]);
+    }
+    here.run("remove j --control k").expect(2, &["write journal"]);
+    let mut client = Nbd::connect(here.path().join("n").to_str().expect("UTF-8"));
+    let block = [7; 4096];
+    for at in [0, 20 << 10, 40 << 10, 1 << 20] {
+        client.request(1, at, 4096, &block);
+        assert_eq!(client.reply(), at);
+        bytes[at as usize..][..4096].copy_from_slice(&block);
+    }
+    server.signal(Signal::KILL);
+    assert_eq!(server.wait(), None);
+    here.run("read a b c d").expect(2, &["write journal, which is not given"]);
+    for left in ["a b c d j", "b d j", "a c j"] {
+        let read = here.run(&format!("read {left} --length 4M"));
+        assert!(read.ok().stdout == bytes, "{left}");
+        assert!(read.stderr.contains("the write journal was replayed in memory"), "{}", read.stderr);
+    }
+    let write = here.run_with("write b d j --offset 2M", &block);
+    assert!(write.ok().stderr.contains("the write journal was replayed: it held"), "{}", write.stderr);
+    bytes[2 << 20..(2 << 20) + 4096].copy_from_slice(&block);
+    let read = here.run("read b d j --length 4M");
+    assert!(read.ok().stdout == bytes && !read.stderr.contains("replayed"), "{}", read.stderr);
+    // The members that were not there lack the replay.
+    let read = here.run("read a b c d j --length 4M");
+    assert!(read.ok().stdout == bytes && read.stderr.contains("not used: stale"), "{}", read.stderr);
 }

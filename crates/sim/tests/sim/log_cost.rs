@@ -1,7 +1,7 @@
-//! What a log costs: the members' transfers for random writes of 4 KiB, with md's partial parity log, with the stripe log, and
-//! without either. Counts are exact, and the same in each run.
+//! What a log costs: the members' transfers for random writes of 4 KiB, with md's partial parity log, with md's write
+//! journal, with the stripe log, and without any. Counts are exact, and the same in each run.
 
-use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::create::{Contents, Newcomer, Newcomers, Recipe, create_announced};
 use engine::observe::{Observer, Transfer, TransferOutcome, Watch, Why};
 use engine::{Array, AssembleOptions, Candidate, ConsistencyPolicy, Durability, Operation, Pool};
 use format::geometry::Level;
@@ -17,6 +17,8 @@ const REQUESTS: u64 = 4096;
 const REQUEST_BYTES: u64 = 4096;
 const DATA_OFFSET: u64 = 512 << 10;
 const COMPONENT: u64 = 4 << 20;
+/// Bytes of the journal, which goes round three times.
+const JOURNAL: u64 = 16 << 20;
 
 /// Transfers and bytes by purpose and operation.
 type Totals = HashMap<(&'static str, Operation), (u64, u64)>;
@@ -55,9 +57,12 @@ impl Counts {
 /// Counts random writes, and the virtual time that they take.
 fn count(level: Level, policy: ConsistencyPolicy) -> (Counts, u64) {
     let world = World::new(1);
-    let bytes = (DATA_OFFSET + COMPONENT) as usize;
-    let member = |index| SimMember::new(format!("m{index}"), &world, vec![0; bytes], Rc::default());
-    let members: Vec<SimMember> = (0..MEMBERS).map(member).collect();
+    let member = |index| {
+        let data = if index == MEMBERS { JOURNAL } else { COMPONENT };
+        SimMember::new(format!("m{index}"), &world, vec![0; (DATA_OFFSET + data) as usize], Rc::default())
+    };
+    let devices = MEMBERS + usize::from(policy == ConsistencyPolicy::Journal);
+    let members: Vec<SimMember> = (0..devices).map(member).collect();
     let recipe = Recipe {
         chunk_bytes: 64 << 10,
         data_offset_bytes: Some(DATA_OFFSET),
@@ -72,8 +77,10 @@ fn count(level: Level, policy: ConsistencyPolicy) -> (Counts, u64) {
         let (pool, clock) = (Pool::new(4 << 20), world.clock());
         let newcomer =
             |(index, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [index as u8; 16] });
-        let newcomers: Vec<_> = members.iter().enumerate().map(newcomer).collect();
-        create(&recipe, &newcomers, &[], &pool, &clock, &|_, _| {}).await.expect("created");
+        let mut slots: Vec<_> = members.iter().enumerate().map(newcomer).collect();
+        let journal = slots.split_off(MEMBERS).pop().flatten();
+        let newcomers = Newcomers { slots: &slots, spares: &[], journal: journal.as_ref() };
+        create_announced(&recipe, newcomers, &pool, &clock, &|_, _| {}, &|| {}).await.expect("created");
         let offered = members.iter().map(candidate).collect();
         let array = Array::assemble(offered, AssembleOptions::default(), pool, clock).await.expect("whole");
         let block = array.pool().copy_of(&[7; REQUEST_BYTES as usize]);
@@ -105,8 +112,10 @@ fn at_depth_32_a_log_costs_no_more_writes_and_flushes_than_these() {
     let table = [
         (Level::Raid5, ConsistencyPolicy::Resync, Bounds { writes: 0.0, flushes: 0.0 }),
         (Level::Raid5, ConsistencyPolicy::PartialParity, Bounds { writes: 0.5, flushes: 1.0 }),
+        (Level::Raid5, ConsistencyPolicy::Journal, Bounds { writes: 0.8, flushes: 0.2 }),
         (Level::Raid5, ConsistencyPolicy::StripeLog, Bounds { writes: 0.6, flushes: 0.8 }),
         (Level::Raid6, ConsistencyPolicy::Resync, Bounds { writes: 0.0, flushes: 0.0 }),
+        (Level::Raid6, ConsistencyPolicy::Journal, Bounds { writes: 1.0, flushes: 0.2 }),
         (Level::Raid6, ConsistencyPolicy::StripeLog, Bounds { writes: 1.2, flushes: 1.6 }),
     ];
     for (level, policy, bounds) in table {

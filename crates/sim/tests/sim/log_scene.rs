@@ -1,11 +1,11 @@
 //! An array with a log that is written to until power goes, and what it may hold afterwards. [`super::parity_log`],
-//! [`super::stripe_log`] and [`super::policies`] play it.
+//! [`super::stripe_log`], [`super::write_journal`] and [`super::policies`] play it.
 //!
 //! Power is cut at any write or flush of the members. Then members are lost as well, as many as the level bears. What no
 //! write touched is right, and what one touched is old or new. Only what a lost member held of a write under way may be
-//! anything. Power may go again while the log is replayed, or soon after.
+//! anything, and not even that with a write journal. Power may go again while the log is replayed, or soon after.
 
-use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::create::{Contents, Newcomer, Newcomers, Recipe, create_announced};
 use engine::{Array, AssembleOptions, Candidate, Clock, ConsistencyPolicy, Durability, Pool, Refusal};
 use format::geometry::{Geometry, Level};
 use format::placement::BitmapChoice;
@@ -59,6 +59,15 @@ impl Shape {
         self.missing.len() + usize::from(self.fails.is_some())
     }
 
+    fn has_journal(&self) -> bool {
+        self.policy == ConsistencyPolicy::Journal
+    }
+
+    /// Bytes of the journal's ring, if there is one: it goes round often.
+    fn ring_bytes(&self) -> u64 {
+        4096 * (4 * u64::from(self.slots + 1) + 2) * (self.chunk / 4096)
+    }
+
     /// What members write at least: checksums are of whole blocks.
     fn least_write_bytes(&self) -> usize {
         if self.has_checksums { 4096 } else { self.block_bytes as usize }
@@ -68,6 +77,7 @@ impl Shape {
 /// A life of an array, and what it may hold.
 pub(super) struct Scene {
     pub(super) shape: Shape,
+    /// By slot, then the journal if there is one.
     pub(super) members: Vec<SimMember>,
     pub(super) boundaries: Rc<Cell<u64>>,
     pub(super) truth: Rc<RefCell<Truth>>,
@@ -96,11 +106,12 @@ impl Scene {
         let boundaries = Rc::new(Cell::new(0));
         let member = |index| {
             let before = if shape.is_at_end() { 1 << 20 } else { shape.data_at };
-            let bytes = (before + COMPONENT + (64 << 10)) as usize;
+            let data = if index == shape.slots { shape.ring_bytes() } else { COMPONENT + (64 << 10) };
+            let bytes = (before + data) as usize;
             SimMember::new(format!("m{index}"), world, vec![0; bytes], boundaries.clone())
                 .with_blocks(shape.block_bytes)
         };
-        let members: Vec<_> = (0..shape.slots).map(member).collect();
+        let members: Vec<_> = (0..shape.slots + u16::from(shape.has_journal())).map(member).collect();
         let recipe = Recipe {
             version: shape.version,
             layout: shape.layout,
@@ -119,8 +130,12 @@ impl Scene {
             let candidate = Candidate { name: member.name(), member: member.clone() };
             Some(Newcomer { candidate, device_uuid: [index as u8; 16] })
         };
-        let newcomers: Vec<_> = members.iter().enumerate().map(newcomer).collect();
-        create(&recipe, &newcomers, &[], &Pool::new(1 << 20), &world.clock(), &|_, _| {}).await.expect("created");
+        let mut slots: Vec<_> = members.iter().enumerate().map(newcomer).collect();
+        let journal = slots.split_off(shape.slots.into()).pop().flatten();
+        let newcomers = Newcomers { slots: &slots, spares: &[], journal: journal.as_ref() };
+        let created =
+            create_announced(&recipe, newcomers, &Pool::new(1 << 20), &world.clock(), &|_, _| {}, &|| {}).await;
+        created.expect("created");
         let superblock = superblock_of(&members[0].contents(), shape.version);
         assert_eq!(superblock.ppl.is_some(), recipe.parity_log, "a log was made");
         let geometry = Geometry::new(&superblock.shape(&[])).expect("a shape");
@@ -137,7 +152,10 @@ impl Scene {
     /// Several requests at a time, for as long as power lasts.
     async fn live(&self, random: &RefCell<Random>, world: &World) {
         let array = assemble(&self.here(), AssembleOptions::default(), world).await.expect("it has enough members");
-        let policy = ConsistencyPolicy::from_name(array.status().consistency_policy);
+        let policy = match array.status().consistency_policy {
+            "journal" => Some(ConsistencyPolicy::Journal),
+            name => ConsistencyPolicy::from_name(name),
+        };
         assert_eq!(policy, Some(self.shape.policy));
         let writer = async |_| {
             for _ in 0..8 {
@@ -221,7 +239,8 @@ impl Scene {
         let missing = array.status().missing;
         let mut unknown = 0;
         for datum in self.rows.iter().flat_map(|row| &row.data) {
-            if missing.contains(&datum.copies[0].0.0)
+            if !self.shape.has_journal()
+                && missing.contains(&datum.copies[0].0.0)
                 && !truth.is_block_certain(datum.sector, self.shape.least_write_bytes())
             {
                 unknown += 1;
@@ -269,7 +288,7 @@ impl Scene {
 }
 
 /// What happened in all histories.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) dirty: usize,
     pub(super) unknown: usize,
@@ -295,7 +314,7 @@ fn losses(shape: &Shape) -> Vec<BTreeSet<u16>> {
 pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, look: impl FnOnce(&Scene)) {
     let world = World::new(seed);
     let mut random = random;
-    let force = !matches!(shape.policy, ConsistencyPolicy::PartialParity | ConsistencyPolicy::StripeLog);
+    let force = matches!(shape.policy, ConsistencyPolicy::Resync | ConsistencyPolicy::Bitmap);
     let scene = world.run(Scene::new(shape.clone(), &world), || false).expect("the power does not go");
     let cut = scene.boundaries.get() + random.within(1..1200);
     let random = RefCell::new(random);
@@ -324,12 +343,16 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
         let superblocks = members.iter().map(|member| superblock_of(&member.contents(), shape.version));
         let freshest = superblocks.max_by_key(|superblock| superblock.events).expect("members");
         let is_dirty = freshest.resync != Resync::Clean;
+        let has_replayed = Cell::new(false); // a journal, although the array is called clean
         let read_only = random.once_in(2);
         let options = AssembleOptions { read_only, replay: read_only, force, ..AssembleOptions::default() };
         let context = format!("seed {seed}, {shape:?} without {lost:?}");
         let checking = async {
             let array = assemble(&members, options, &world).await.unwrap_or_else(|why| panic!("{context}: {why}"));
-            scene.check(&array, &scene.truth.borrow()).await
+            let is_told = |warning: &String| warning.contains("the write journal was replayed");
+            has_replayed.set(array.status().warnings.iter().any(is_told));
+            let truth = scene.truth.borrow().clone();
+            scene.check(&array, &truth).await
         };
         match world.run(checking, || false).expect("the power does not go") {
             Ok(unknown) => seen.unknown += unknown,
@@ -339,7 +362,7 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
         if !force && !read_only && lost.is_empty() && shape.gone() == 0 {
             scene.check_parity(&members, &context);
         }
-        if !force && !read_only && is_dirty && !lost.is_empty() {
+        if !force && !read_only && (is_dirty || has_replayed.get()) && !lost.is_empty() {
             let returned = lost.iter().map(|slot| scene.members[usize::from(*slot)].clone());
             let all: Vec<_> = members.iter().cloned().chain(returned).collect();
             let options = AssembleOptions { read_only: true, replay: true, ..AssembleOptions::default() };

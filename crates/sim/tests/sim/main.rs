@@ -31,4 +31,5 @@ mod rot;
 mod scrub;
 mod stripe_log;
 mod stripes;
+mod write_journal;
 mod zeros;

@@ -6,7 +6,7 @@
 use crate::base::buffer::Pool;
 use crate::base::versioned::Growing;
 use crate::control::assemble::agreement::{Warnings, agreed_below, agreement, check_bad_blocks, doubtful_from};
-use crate::control::assemble::journal::{self, DataOnly, take_journal};
+use crate::control::assemble::journal::{self, Replay, take_journal};
 use crate::control::assemble::record::{devices_of, first_record};
 use crate::control::assemble::seats::seat;
 use crate::control::assemble::shape::{cache_bytes, check_block_bytes, check_fit, geometry, missing_text, too_few};
@@ -75,18 +75,19 @@ impl<M: Member, C: Clock> Control<M, C> {
         pool: Pool,
         clock: C,
     ) -> Result<Rc<Self>, Refusal> {
-        let (offered, journal) = if options.replay { take_journal(offered) } else { (offered, None) };
-        let mut election = elect(&offered)?;
         let context = DeviceContext::new(pool.clone());
+        let may_replay = logs::may_replay(&options);
+        let (offered, journal) = if may_replay { take_journal(offered, &context) } else { (offered, None) };
+        let mut election = elect(&offered)?;
         let mut freshest = offered[election.freshest].found.superblock.clone();
         let freshest_name = offered[election.freshest].name.clone();
         if let Some(journal) = &journal {
             journal::check_current(journal, &freshest)?;
         }
-        let journal_name = journal.as_ref().map(|journal| &*journal.name).or(journal_of(&offered));
+        let journal_name = journal.as_ref().map(|journal| &*journal.device.name).or(journal_of(&offered));
         check_supported(&freshest_name, &freshest, journal_name, &options)?;
         let rescue = rescue(&offered, &mut election, &freshest, options.force);
-        let (slots, spares, left_out) = seat(offered, &election, &freshest, &options, &pool, &context).await?;
+        let (slots, mut spares, left_out) = seat(offered, &election, &freshest, &options, &pool, &context).await?;
         let geometry = geometry(&freshest, &slots, &left_out, &rescue, &options)?;
         check_fit(&geometry, &slots)?;
         options.stripe_size.check(&geometry)?;
@@ -97,16 +98,17 @@ impl<M: Member, C: Clock> Control<M, C> {
             let spares: Vec<&str> = spares.iter().map(|spare| &*spare.name).collect();
             return Err(too_few(&geometry, &missing, &left_out, &spares, &rescue));
         }
+        spares.extend(journal.as_ref().map(|journal| journal.device.clone()));
         let devices = devices_of(&slots, &spares);
         logs::drop_unfinished(&mut freshest, &devices);
         logs::give_to_spares(&freshest, &devices);
         let find_checksums = async || {
-            for device in &devices {
+            for device in devices.iter().filter(|device| device.state.get() != DeviceState::Journal) {
                 device.find_checksums(&pool, clock.wall(), options.verify).await;
             }
         };
         let stripe_log = stripe_log::replay::find(&slots, &pool).await;
-        let keeps_log = freshest.ppl.is_some() || stripe_log.epoch().is_some();
+        let keeps_log = freshest.ppl.is_some() || freshest.journal || stripe_log.epoch().is_some();
         if keeps_log {
             find_checksums().await; // a replay changes them
         }
@@ -116,13 +118,9 @@ impl<M: Member, C: Clock> Control<M, C> {
             freshest.resync = Resync::From(Sectors(0));
         }
         let mut warnings = Warnings::of(&geometry, &rescue, &missing, &options);
-        let mut data_only = DataOnly::new();
-        let log = match &journal {
-            Some(found) => {
-                let (log, rows) = journal::replay(found, &geometry, &slots, &pool).await?;
-                data_only = rows;
-                log
-            }
+        let mut replay: Option<Replay<M>> = None;
+        let log = match journal {
+            Some(found) => replay.insert(journal::replay(found, &geometry, &slots, &options, &pool).await?).log(),
             None if stripe_log.epoch().is_some() && rescue.taken.is_empty() => {
                 logs::replay_stripe_log(&stripe_log, &geometry, &freshest, &slots, &options, &pool).await
             }
@@ -135,7 +133,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         let is_replayed = matches!(log, Log::Stripes(_));
         // Members that are absent lack the replay, so they must not return. And md does not know of a stripe log.
         let is_degraded = (0..geometry.slots()).map(Slot).any(missing);
-        let has_replay_to_tell = is_replayed || (matches!(log, Log::Replayed(_)) && is_degraded);
+        let is_md_log_replayed = matches!(log, Log::Replayed(_) | Log::Journal { rows: 1.. });
+        let has_replay_to_tell = is_replayed || (is_md_log_replayed && is_degraded);
         let circumstances = LoadContext {
             freshest: &freshest,
             covered_bytes: geometry.sync_bytes(),
@@ -187,9 +186,12 @@ impl<M: Member, C: Clock> Control<M, C> {
             assembled.context.keep_stripe_log(LogState::after(epoch, clock.wall(), is_built));
         }
         let array = Self::start(assembled, &devices, &options, pool, clock);
-        array.write_data_only(data_only).await?;
+        let journal = array.finish_replay(replay).await?;
         if has_replay_to_tell && !options.read_only && !mutant!("replay-untold") {
             array.metadata.record_assembly().await.map_err(ArrayError::refusal)?;
+        }
+        if let Some(journal) = journal {
+            array.metadata.begin_journal(journal).await.map_err(ArrayError::refusal)?;
         }
         Ok(array)
     }

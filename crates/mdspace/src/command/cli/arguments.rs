@@ -251,10 +251,14 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_enum, value_name = "POLICY", help_heading = "Metadata and logs")]
     pub(crate) consistency_policy: Option<ConsistencyPolicy>,
 
+    /// Keep a write journal on this device: levels 4, 5 and 6. It also protects what missing members held
+    #[arg(long, value_name = "DEVICE", help_heading = "Metadata and logs")]
+    pub(crate) write_journal: Option<PathBuf>,
+
     /// The shape of an array whose superblocks are lost: level, layout, chunk, offset, size and order in one text, as
     /// for `read`, which tries it without writing. With --assume-clean
     #[arg(long, value_name = "TEXT", requires = "assume_clean", conflicts_with_all = [
-        "level", "chunk", "layout", "size", "data_offset", "spare", "integrity",
+        "level", "chunk", "layout", "size", "data_offset", "spare", "integrity", "write_journal",
     ], help_heading = "Members")]
     pub(crate) geometry: Option<GeometryText>,
 

@@ -13,7 +13,7 @@ use crate::command::text::level::level_name;
 use crate::command::text::output::{print, print_json, tell};
 use crate::command::text::progress::Progress;
 use crate::command::text::size::Size;
-use crate::create::{Watcher, are_all_new, default_recipe};
+use crate::create::{Devices, Watcher, are_all_new, default_recipe};
 use crate::machine::{Arena, Machine};
 use crate::names::name_of;
 use engine::create::{Contents, Recipe};
@@ -33,8 +33,8 @@ pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) 
     let slots = slots(arguments)?;
     let recipe = recipe(arguments)?;
     let machine = Machine::start(kernel, Arena::Medium)?.over(arguments.overlay.directory())?;
-    let status =
-        machine.run(create(&machine, recipe, &slots, &arguments.spare, arguments.size, bitmap_file(arguments)?))?;
+    let devices = Devices { slots: &slots, spares: &arguments.spare, journal: arguments.write_journal.as_ref() };
+    let status = machine.run(create(&machine, recipe, devices, arguments.size, bitmap_file(arguments)?))?;
     if arguments.bitmap.is_none() && status.bitmap.is_some() {
         tell!("note: members this large get an internal bitmap, as in mdadm; --bitmap none turns it off");
     }
@@ -46,19 +46,18 @@ pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) 
 pub(crate) async fn create(
     machine: &Machine,
     recipe: Recipe,
-    slots: &[Option<PathBuf>],
-    spares: &[PathBuf],
+    devices: Devices<'_>,
     size: Option<Size>,
     bitmap: Option<BitmapFile>,
 ) -> Result<Status, Failure> {
     let watcher = Reporter::default();
-    let created = crate::create::create(machine, recipe, slots, spares, size.map(|size| size.0), &watcher).await;
+    let created = crate::create::create(machine, recipe, devices, size.map(|size| size.0), &watcher).await;
     drop(watcher); // clears its bar before other output
     let (array, made) = created?;
     if let Some(bitmap) = bitmap
         && let Err(refusal) = bitmap.add_to(&array, machine).await
     {
-        if are_all_new(&made, slots, spares) {
+        if are_all_new(&made, devices) {
             return Err(refusal.into()); // the new members are removed again
         }
         made.keep();
@@ -157,7 +156,7 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
     let bitmap = match (&arguments.bitmap, arguments.bitmap_chunk) {
         (None, None) if has_own_bitmap(policy) => BitmapChoice::DefaultChunk,
         (None, Some(chunk)) if has_own_bitmap(policy) => BitmapChoice::Chunk(chunk.0),
-        (None, None) if policy.is_some() => BitmapChoice::None,
+        (None, None) if policy.is_some() || arguments.write_journal.is_some() => BitmapChoice::None,
         (None, None) => BitmapChoice::Auto,
         (Some(Bitmap::None), None) | (Some(Bitmap::File(_)), _) => BitmapChoice::None,
         (Some(Bitmap::Internal), None) => BitmapChoice::DefaultChunk,
@@ -205,6 +204,9 @@ fn has_own_bitmap(policy: Option<ConsistencyPolicy>) -> bool {
 /// Refuses a policy that contradicts another argument.
 fn check_policy(arguments: &CreateArguments) -> Result<(), Failure> {
     let has_bitmap = arguments.bitmap.as_ref().is_some_and(|bitmap| *bitmap != Bitmap::None);
+    if arguments.write_journal.is_some() {
+        return check_journal(arguments, has_bitmap);
+    }
     let refuse = |reason: &str, advice: &str| {
         Err(Failure::refused(format!("--consistency-policy: {reason}")).advise(advice.to_owned()))
     };
@@ -228,6 +230,22 @@ fn check_policy(arguments: &CreateArguments) -> Result<(), Failure> {
             refuse("`bitmap`, and --bitmap none", "leave out one of them")
         }
         _ => Ok(()),
+    }
+}
+
+/// Refuses a write journal that contradicts another argument.
+fn check_journal(arguments: &CreateArguments, has_bitmap: bool) -> Result<(), Failure> {
+    let refuse = |reason: &str, advice: &str| {
+        Err(Failure::refused(format!("--write-journal: {reason}")).advise(advice.to_owned()))
+    };
+    match arguments.consistency_policy {
+        _ if !arguments.level().has_parity() => refuse("only levels 4, 5 and 6 have a write journal", "leave it out"),
+        _ if arguments.metadata == Metadata::V1_0 => {
+            refuse("md does not take one with metadata 1.0", "choose --metadata 1.2")
+        }
+        _ if has_bitmap => refuse("md does not take a bitmap beside it", "leave out --bitmap"),
+        Some(_) => refuse("it is the consistency policy of the array", "leave out --consistency-policy"),
+        None => Ok(()),
     }
 }
 
@@ -282,7 +300,7 @@ fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
         }
     }
     let mut seen = std::collections::HashSet::new();
-    for path in slots.iter().flatten().chain(&arguments.spare) {
+    for path in slots.iter().flatten().chain(&arguments.spare).chain(&arguments.write_journal) {
         if !seen.insert(path) {
             return Err(Failure::refused(format!("{}: given twice", name_of(path))).advise("name each member once"));
         }
@@ -292,7 +310,8 @@ fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
 
 /// The new array, and the next command.
 fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf>]) -> String {
-    let members: Vec<_> = slots.iter().flatten().chain(&arguments.spare).map(|path| name_of(path)).collect();
+    let devices = Devices { slots, spares: &arguments.spare, journal: arguments.write_journal.as_ref() };
+    let members: Vec<_> = devices.all().map(|path| name_of(path)).collect();
     let chunk = if status.chunk_bytes > 0 { format!(", chunk {}", Size(status.chunk_bytes)) } else { String::new() };
     let layout = status.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
     let uuid = &status.uuid;

@@ -34,12 +34,14 @@ pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
     let members: Vec<OsString> = members.iter().map(|member| absolute(&member.word)).collect();
     let spares = spares(words, members.len())?;
     check_members(&members)?;
+    let journal = words.value("write-journal").map(|journal| absolute(OsStr::new(&journal)));
+    check_members(journal.as_slice())?;
     let line = line(words, &name(words, own_name), &members, spares)?;
     line.run().map_err(|trouble| match trouble.message.contains("--force") {
         true => Trouble { message: trouble.message.replace("--force", "--run"), ..trouble },
         false => trouble,
     })?;
-    let members = members.into_iter().filter(|member| member != OsStr::new("missing")).collect();
+    let members = members.into_iter().filter(|member| member != OsStr::new("missing")).chain(journal).collect();
     let start = Start {
         bitmap: words.value("bitmap").filter(|bitmap| bitmap.contains('/')).map(|bitmap| absolute(OsStr::new(&bitmap))),
         is_read_only: words.has("readonly"),
@@ -129,6 +131,7 @@ fn line(words: &Words, name: &str, members: &[OsString], spares: usize) -> Resul
         .option("--bitmap", bitmap)
         .option("--bitmap-chunk", bytes(sized("bitmap-chunk")?))
         .option("--consistency-policy", words.value("consistency-policy"))
+        .option("--write-journal", words.value("write-journal").map(|journal| absolute(OsStr::new(&journal))))
         .flag("--assume-clean", words.has("assume-clean"))
         .flag("--force", words.has("run"));
     let line = extra.iter().fold(line, |line, spare| line.option("--spare", Some(spare)));

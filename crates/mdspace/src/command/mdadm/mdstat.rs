@@ -53,6 +53,7 @@ fn member_text(member: &Member) -> String {
     let mark = match &*member.state {
         "faulty" => "(F)",
         "spare" => "(S)",
+        "journal" => "(J)",
         "replacement" => "(R)",
         _ => "",
     };

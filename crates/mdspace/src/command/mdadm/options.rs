@@ -210,8 +210,14 @@ pub(super) const OPTIONS: &[Opt] = &[
     row(&["nodes"], None, Value, &[Assemble, Create, Grow], CLUSTER),
     row(&["home-cluster"], None, Value, &[Assemble, Create], CLUSTER),
     row(&["cluster-confirm"], None, Nothing, &[Manage], CLUSTER),
-    row(&["write-journal"], None, Value, &[Create], Later("arrays with a journal are only read")),
-    row(&["add-journal"], None, Nothing, &[Manage], Later("arrays with a journal are only read")),
+    row(&["write-journal"], None, Value, &[Create], Ours("`mdspace create --write-journal`")),
+    row(
+        &["add-journal"],
+        None,
+        Nothing,
+        &[Manage],
+        Later("give an array its journal when it is made: --create --write-journal"),
+    ),
     row(&["consistency-policy"], Some('k'), Value, &[Create], Ours("`mdspace create --consistency-policy`")),
     row(
         &["consistency-policy"],

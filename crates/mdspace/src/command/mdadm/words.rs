@@ -451,7 +451,6 @@ mod tests {
             ("-B /dev/md0", "2: -B: not here: "),
             ("-I a", "2: -I: not yet: "),
             ("-G /dev/md0 --level=6", "2: --level: not yet: "),
-            ("-C /dev/md0 --write-journal=j", "2: --write-journal: not yet: "),
             ("/dev/md0 --readonly", "2: --readonly: not yet: "),
             ("--det a", "2: option '--det' is ambiguous"),
             ("--manage /dev/md0 --readonly", "2: --readonly: not yet: "),
