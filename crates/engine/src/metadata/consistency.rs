@@ -101,6 +101,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Checks that the array can have this policy, beside what stands in the way of every change.
     pub(crate) fn check_consistency(&self, policy: ConsistencyPolicy) -> Result<(), Refusal> {
+        if policy != ConsistencyPolicy::Bitmap {
+            self.check_bitmap_can_be_removed()?;
+        }
         match policy {
             ConsistencyPolicy::Resync => Ok(()),
             ConsistencyPolicy::Bitmap if self.intent().is_some() => Ok(()),
@@ -111,6 +114,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             }
             ConsistencyPolicy::PartialParity if self.has_parity_log() => Ok(()),
             ConsistencyPolicy::PartialParity => self.plan_parity_log().map(drop),
+            ConsistencyPolicy::StripeLog if self.intent().is_some_and(|intent| intent.is_lockless()) => {
+                Err(Refusal::new("mdspace keeps no stripe log beside a lockless bitmap").field("bitmap.version"))
+            }
             ConsistencyPolicy::StripeLog => self.check_stripe_log(),
         }
     }
