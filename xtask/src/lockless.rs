@@ -75,7 +75,7 @@ fn make(log: &mut Log) -> Result<()> {
     tar.args(["--extract", "--strip-components=1", "--file"]).arg(archive).arg("--directory").arg(&tree);
     // Most of the source, which this kernel has no use for. The settings of all parts are needed.
     for unused in ["drivers/gpu/drm", "drivers/net", "drivers/media", "drivers/staging", "sound"] {
-        tar.arg(format!("--exclude=*/{unused}/*.[ch]"));
+        tar.arg(format!("--exclude=*/{unused}/*/*.[ch]"));
     }
     log.run(tar.args(["--exclude=*/Documentation/*", "--exclude=*/boot/dts/*", "--exclude=*/tools/testing/*"]))?;
     fs::create_dir_all(tree.join("Documentation"))?;
@@ -122,7 +122,7 @@ fn build(log: &mut Log, tree: &Path) -> Result<()> {
         make
     };
     log.run(&mut make(&["tinyconfig"]))?;
-    let mut settings = Command::new("scripts/config");
+    let mut settings = Command::new(tree.join("scripts/config"));
     for name in SETTINGS.split_whitespace() {
         settings.args(["--enable", name]);
     }

@@ -1,8 +1,8 @@
 //! The parts of an array that were never brought into agreement, because nothing was ever written there: their copies
 //! may differ, and their parity may be wrong. An array has such parts only with a lockless bitmap, which names them.
 //!
-//! A write builds what it touches; what is built leaves this set for good. What was never written has no contents that
-//! anyone relies on: where a member of it is missing it reads as zeros, and scrubs and recoveries leave it out.
+//! A write builds what it touches; what is built leaves this set for good. What was never written has no defined
+//! contents. Where a member of it is missing it reads as zeros, and scrubs and recoveries leave it out.
 //!
 //! Ranges are positions, as [`format::geometry::Geometry::sync_range`] counts them. Nothing here performs I/O. Facts:
 //! `drivers/md/md-llbitmap.c`.

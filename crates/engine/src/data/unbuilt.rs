@@ -1,9 +1,8 @@
 //! Stripes that were never written to, whose parity was never built: what builds it before the first write, and what a
 //! read of such a stripe gives where a member is missing.
 //!
-//! Nobody relies on the contents of what was never written. Data that is on a member stays as it is. What no member can
-//! give counts as zeros from then on: parity is built for zeros there, and a member that is to take them is written
-//! zeros.
+//! What was never written has no defined contents. Data that is on a member stays as it is. What no member can give counts
+//! as zeros from then on: parity is built for zeros there, and a member that is to take them is written zeros.
 //!
 //! The caller keeps other writes off the stripe, and has marked it. Then an interruption leaves a chunk that a resync
 //! visits. Facts: `handle_stripe_dirtying` in `drivers/md/raid5.c`, which reads the whole row in such a case.

@@ -337,6 +337,12 @@ impl Scene {
 
     /// What is left after a power cut.
     async fn recover_from_cut(&self, world: &World) -> bool {
+        // One that was being added may have no superblock yet.
+        let has_superblock = |image: &[u8]| {
+            decode(Version::V1_2, MemberByte(4096), &image[4096..8192], image.len() as u64)
+                .is_ok_and(|found| found.is_some())
+        };
+        self.members.borrow_mut().retain(|member| has_superblock(&member.contents()));
         let members = self.members.borrow().clone();
         let array = match assemble(&members, world, false).await {
             Ok(array) => array,
