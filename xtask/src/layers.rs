@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::catalogue::{self, Scratch, beside, builds, step};
 use crate::steps::{Log, Step, Verdict};
-use crate::{cross, dist, fuzz, release, root, setup, sim, systems};
+use crate::{cross, dist, fuzz, lockless, release, root, setup, sim, systems};
 
 /// The layer that a run takes its steps from, which also limits their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,12 @@ pub(crate) const LONG: &[Step] = &[
         "the same with pages of 64 KiB, on an emulated POWER",
         systems::PAGES_64K_NEED,
         systems::pages_64k,
+    )),
+    beside(step(
+        "lockless",
+        "a kernel with lockless bitmaps, which is built here, and mdspace use each other's arrays",
+        lockless::NEEDS,
+        lockless::run,
     )),
     beside(step("fresh", "fresh histories keep all promises", &[], sim::long)),
     beside(step("fuzz", "no decoder panics on foreign bytes; the corpus is kept and minimized", &["c++"], fuzz::long)),

@@ -15,6 +15,7 @@ mod guest;
 mod kernels;
 mod lab;
 mod layers;
+mod lockless;
 mod loops;
 mod matrix;
 mod mutants;

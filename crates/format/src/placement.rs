@@ -5,8 +5,10 @@
 //! many sizes (`tests/kernel`), and mdadm's manual; `docs/format.md`, "Placement".
 
 use crate::Defect;
+use crate::bitmap::Kind;
 use crate::geometry::{Level, SyncSpace};
 use crate::integrity;
+use crate::lockless;
 use crate::partial_parity::HEADER_BYTES;
 use crate::superblock::{BadBlockPlace, BitmapPlace, PplPlace, Version};
 use crate::units::{SECTOR_BYTES, Sectors};
@@ -49,6 +51,8 @@ pub enum BitmapChoice {
     DefaultChunk,
     /// With chunks of this many bytes: a power of two from 4096 up.
     Chunk(u64),
+    /// A lockless one ([`crate::lockless`]) with md's chunks, or chunks of this many bytes: a power of two from 4096 up.
+    Lockless(Option<u64>),
 }
 
 /// The parameters of a placement, the same for every member; see [`place`].
@@ -81,6 +85,8 @@ pub struct Request {
 /// A bitmap to create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BitmapPlacement {
+    /// The variant: normal or lockless.
+    pub kind: Kind,
     /// The position.
     pub place: BitmapPlace,
     /// Bytes that one bit covers.
@@ -165,7 +171,10 @@ pub fn place(request: &Request, members_bytes: &[u64]) -> Result<Vec<Placement>,
     }
     let data_offset = data_offset(request, *first)?;
     let component = component(request, &members, data_offset)?;
-    let bitmap = bitmap(request, component)?;
+    let bitmap = match request.bitmap {
+        BitmapChoice::Lockless(asked) => Some(lockless_bitmap(request, asked, component, data_offset)?),
+        _ => bitmap(request, component)?,
+    };
     members.iter().map(|sectors| place_one(request, *sectors, data_offset, component, bitmap)).collect()
 }
 
@@ -287,7 +296,7 @@ fn sync_size(request: &Request, component: u64) -> Result<u64, Defect> {
 
 fn bitmap(request: &Request, component: u64) -> Result<Option<BitmapPlacement>, Defect> {
     let asked = match request.bitmap {
-        BitmapChoice::None => return Ok(None),
+        BitmapChoice::None | BitmapChoice::Lockless(_) => return Ok(None),
         BitmapChoice::Auto if component <= 100 << 21 => return Ok(None),
         BitmapChoice::Auto if !request.level.is_redundant() => return Ok(None),
         BitmapChoice::Auto | BitmapChoice::DefaultChunk => None,
@@ -306,11 +315,65 @@ fn bitmap(request: &Request, component: u64) -> Result<Option<BitmapPlacement>, 
         _ => 8,
     };
     Ok(Some(BitmapPlacement {
+        kind: Kind::Normal,
         place: BitmapPlace { sectors_from_superblock },
         chunk_bytes,
         sync_size: Sectors(sync_size),
         bytes: blocks(sync_size.div_ceil(chunk)),
     }))
+}
+
+/// A lockless bitmap: a byte for each chunk, and at most as much room as md gives it.
+fn lockless_bitmap(
+    request: &Request,
+    asked: Option<u64>,
+    component: u64,
+    data_offset: u64,
+) -> Result<BitmapPlacement, Defect> {
+    if !request.level.is_redundant() {
+        return defect("placement.bitmap", "a level without redundancy has no bitmap");
+    }
+    let room = match request.version {
+        Version::V1_0 => bitmap_space(component),
+        Version::V1_1 => data_offset.saturating_sub(8 + BAD_BLOCK_LOG_SECTORS),
+        _ => data_offset.saturating_sub(16 + BAD_BLOCK_LOG_SECTORS),
+    };
+    let sync_size = sync_size(request, component)?;
+    let room = room.min(BITMAP_SECTORS_MAX) / 8 * 8 * SECTOR_BYTES;
+    let chunk_bytes = lockless_chunk(Sectors(sync_size), asked, room)?;
+    let chunks = (sync_size * SECTOR_BYTES).div_ceil(chunk_bytes);
+    let bytes = (lockless::STATES_AT + chunks).next_multiple_of(4096);
+    let sectors_from_superblock = match request.version {
+        Version::V1_0 => -((bytes / SECTOR_BYTES + BAD_BLOCK_LOG_SECTORS) as i32),
+        _ => 8,
+    };
+    let place = BitmapPlace { sectors_from_superblock };
+    Ok(BitmapPlacement { kind: Kind::Lockless, place, chunk_bytes, sync_size: Sectors(sync_size), bytes })
+}
+
+/// Bytes that one state of a lockless bitmap over `covers` covers: `asked`, or md's choice. Superblock and states must fit
+/// `room_bytes`.
+///
+/// # Errors
+/// When `asked` is no valid chunk, or the bitmap does not fit.
+pub fn lockless_chunk(covers: Sectors, asked: Option<u64>, room_bytes: u64) -> Result<u64, Defect> {
+    let Some(states) = room_bytes.checked_sub(lockless::STATES_AT).filter(|states| *states > 0) else {
+        return defect("placement.bitmap", "there is no room for one");
+    };
+    let fits = |chunk: u64| (covers.0 * SECTOR_BYTES).div_ceil(chunk) <= states;
+    let chunks =
+        |least: u64| std::iter::successors(Some(least), |chunk| chunk.checked_mul(2)).find(|&chunk| fits(chunk));
+    match asked {
+        None => chunks(lockless::CHUNK_MIN).ok_or_else(|| Defect::new("placement.bitmap", "there is no room for one")),
+        Some(bytes) if !bytes.is_power_of_two() || !(4096..=1 << 31).contains(&bytes) => {
+            defect("placement.bitmap_chunk", format!("{bytes} bytes is not a power of two from 4 KiB to 2 GiB"))
+        }
+        Some(bytes) if !fits(bytes) => {
+            let least = chunks(4096).unwrap_or(u64::MAX);
+            defect("placement.bitmap_chunk", format!("{bytes} bytes: for this size at least {least}"))
+        }
+        Some(bytes) => Ok(bytes),
+    }
 }
 
 /// Bytes that one bit of a bitmap over `covers` covers: `asked`, or mdadm's choice. Superblock and bits must fit

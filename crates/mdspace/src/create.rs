@@ -263,6 +263,9 @@ async fn losses<'a>(
     let first = newcomers.map(|newcomer| &newcomer.candidate.name).next();
     match (recipe.level, first) {
         _ if recipe.contents != Contents::Unknown => {}
+        _ if matches!(recipe.bitmap, BitmapChoice::Lockless(_)) => {
+            losses.push("what the members hold counts as never written: it may be lost with any of them".into());
+        }
         (Level::Raid4 | Level::Raid5 | Level::Raid6, _) => {
             losses.push("the members in slots are overwritten with zeros, so that parity is right".into());
         }

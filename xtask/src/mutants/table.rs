@@ -179,6 +179,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("forced::parity_that_a_lockless_bitmap_does_not_call_clean_is_not_trusted"),
     },
     Mutant {
+        name: "rest-unbuilt",
+        broken: "a chunk that was written in part for the first time is never built to its end",
+        by: Test("lockless::what_was_written_survives_losses_and_power_cuts_without_an_initial_sync"),
+    },
+    Mutant {
+        name: "first-write-unbuilt",
+        broken: "the first write to a stripe does not build its parity",
+        by: Test("lockless::what_was_written_survives_losses_and_power_cuts_without_an_initial_sync"),
+    },
+    Mutant {
+        name: "unwritten-scrubbed",
+        broken: "a scrub compares what was never written",
+        by: Test("lockless::what_was_written_survives_losses_and_power_cuts_without_an_initial_sync"),
+    },
+    Mutant {
         name: "reshape-direction-ignored",
         broken: "an array in the middle of a backward reshape is read as if the reshape ran forwards",
         by: Test("reshape::each_byte_is_read_in_the_shape_that_it_has"),

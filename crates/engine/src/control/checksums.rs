@@ -52,6 +52,11 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(Refusal::new("the array has a partial parity log, whose replay does not keep checksums")
                 .advice("let md remove it: mdadm --grow --consistency-policy=bitmap"));
         }
+        if self.metadata.intent().is_some_and(|intent| intent.is_lockless()) {
+            return Err(Refusal::new("mdspace keeps no checksums beside a lockless bitmap")
+                .field("bitmap.version")
+                .advice("exchange it first: `mdspace set bitmap=none`, then `bitmap=internal`"));
+        }
         self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         let entered = self.metadata.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
         let _change = entered.lock().await;

@@ -18,12 +18,13 @@ use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Candidate, Member, MemberError};
 use format::Defect;
-use format::bitmap::BitmapSuper;
+use format::bitmap::{BitmapSuper, Kind, SUPER_BYTES};
 use format::geometry::{Geometry, Level, Redundancy, default_layout};
 use format::integrity::Layout;
 use format::journal::{BLOCK_BYTES, MetaBlock};
+use format::lockless::{ChunkState, STATES_AT};
 use format::partial_parity::Header;
-use format::placement::{BitmapChoice, Placement, Request, place, place_journal};
+use format::placement::{BitmapChoice, BitmapPlacement, Placement, Request, place, place_journal};
 use format::stripe_log::{self, Place};
 use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places};
 use format::units::{DeviceNumber, MemberByte, SECTOR_BYTES, Sectors, Slot};
@@ -101,7 +102,7 @@ pub enum Contents {
     /// Copies and parity agree: the user says so (`--assume-clean`).
     Consistent,
     /// Anything. Parity levels are filled with zeros, whose parity is zero; levels 1 and 10 are marked for a
-    /// resync from the first copy.
+    /// resync from the first copy. With a lockless bitmap neither is done: it says that nothing was written.
     Unknown,
 }
 
@@ -235,11 +236,15 @@ fn cut_short(refusal: Refusal, changed: &str) -> Refusal {
 }
 
 fn needs_zeroes(recipe: &Recipe) -> bool {
-    recipe.contents == Contents::Unknown && recipe.level.has_parity()
+    recipe.contents == Contents::Unknown && recipe.level.has_parity() && !is_lockless(recipe)
 }
 
 fn needs_resync(recipe: &Recipe) -> bool {
-    recipe.contents == Contents::Unknown && recipe.level.redundancy() == Redundancy::Copies
+    recipe.contents == Contents::Unknown && recipe.level.redundancy() == Redundancy::Copies && !is_lockless(recipe)
+}
+
+fn is_lockless(recipe: &Recipe) -> bool {
+    matches!(recipe.bitmap, BitmapChoice::Lockless(_))
 }
 
 async fn check_free<M: Member>(recipe: &Recipe, newcomers: &Newcomers<'_, M>, pool: &Pool) -> Result<(), Refusal> {
@@ -272,6 +277,10 @@ fn plan_members<'a, M: Member, C: Clock>(
     let Some((_, first)) = newcomers.members().next() else {
         return Err(Refusal::new("no member was given"));
     };
+    if is_lockless(recipe) && (recipe.integrity || recipe.stripe_log) {
+        let beside = if recipe.integrity { "checksums" } else { "a stripe log" };
+        return Err(Refusal::new(format!("mdspace keeps no lockless bitmap beside {beside}")).field("bitmap"));
+    }
     let refuse = |defect| Refusal::defect(&first.candidate.name, defect);
     let raid_disks = u16::try_from(slots.len()).map_err(|_| Refusal::new("too many members"))?;
     let sectors = |bytes: u64, field: &str| {
@@ -454,6 +463,25 @@ async fn zero<M: Member>(plans: &[MemberPlan<'_, M>], pool: &Pool, progress: &dy
     join_all(fills).await.into_iter().collect()
 }
 
+/// The bitmap of a new array.
+fn first_bitmap(recipe: &Recipe, bitmap: &BitmapPlacement, events: u64) -> Vec<u8> {
+    let BitmapPlacement { kind, chunk_bytes, sync_size, bytes, .. } = *bitmap;
+    let mut image = vec![if needs_resync(recipe) { 0xff } else { 0 }; bytes as usize];
+    let header = match kind {
+        Kind::Lockless => {
+            let reserved = Sectors(bytes / SECTOR_BYTES);
+            let header = BitmapSuper::new_lockless(recipe.set_uuid, sync_size, chunk_bytes, events, reserved);
+            let is_built = recipe.contents != Contents::Unknown;
+            let state = if is_built { ChunkState::Clean } else { ChunkState::Unwritten };
+            image[STATES_AT as usize..header.used_bytes() as usize].fill(state.byte());
+            header
+        }
+        _ => BitmapSuper::new(recipe.set_uuid, sync_size, chunk_bytes, events),
+    };
+    image[..SUPER_BYTES].copy_from_slice(&header.encode());
+    image
+}
+
 /// Writes bitmap and logs, and flushes: afterwards the superblock may vouch for them.
 async fn write_logs<M: Member>(
     recipe: &Recipe,
@@ -463,11 +491,7 @@ async fn write_logs<M: Member>(
 ) -> Result<(), MemberError> {
     let MemberPlan { member, placement, superblock, .. } = plan;
     if let (Some(bitmap), Some(at)) = (&placement.bitmap, superblock.bitmap_at()) {
-        let bits = if needs_resync(recipe) { 0xff } else { 0 };
-        let mut image = vec![bits; bitmap.bytes as usize];
-        let header = BitmapSuper::new(recipe.set_uuid, bitmap.sync_size, bitmap.chunk_bytes, superblock.events);
-        let header = header.encode();
-        image[..header.len()].copy_from_slice(&header);
+        let image = first_bitmap(recipe, bitmap, superblock.events);
         write_bytes(*member, pool, at, &image).await?;
     }
     if let (Some(log), Some(at)) = (&placement.bad_blocks, superblock.bad_blocks_at()) {

@@ -29,6 +29,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if self.core.info.read_only {
             return Ok(());
         }
+        self.build_rest().await;
         self.close_checksums(Closing::All).await?;
         self.metadata.flush_and_mark_clean(|| true).await?;
         let guard = self.metadata.lock().await;

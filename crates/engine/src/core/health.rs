@@ -34,11 +34,12 @@ impl<M: Member, C: Clock> Core<M, C> {
         }
     }
 
-    /// Whether parity and copies agree in everything below `end`, or must be assumed to. Never once the array has
-    /// failed: a write may have reached only some members of a stripe.
-    pub(crate) fn is_agreed(&self, end: u64) -> bool {
+    /// Whether parity and copies agree in `positions`, which end before byte `end` of the array, or must be assumed to.
+    /// Never where nothing was ever written, and never once the array has failed: a write may have reached only some
+    /// members of a stripe.
+    pub(crate) fn is_agreed(&self, end: u64, positions: &Range<u64>) -> bool {
         let is_known = self.health.agreed.get() || end <= self.health.agreed_below.get() || self.info.forced;
-        is_known && self.health.failed.borrow().is_none()
+        is_known && !self.health.unbuilt.touches(positions) && self.health.failed.borrow().is_none()
     }
 
     /// Fails the array, because a member that it needs has failed. From now on the array takes no more writes.

@@ -54,8 +54,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ) -> Option<PieceWrite<'a>> {
         let [WriteExtent { at, block }] = patches else { return None };
         let first = number * parity.stripe_bytes();
-        let is_good = self.core.is_whole() && self.core.is_agreed(first + parity.stripe_bytes());
-        if !is_good || self.stripe_size_bytes().is_some() {
+        if !self.core.is_whole() || self.stripe_size_bytes().is_some() {
             return None;
         }
         let chunk_bytes = parity.chunk_bytes();
@@ -65,6 +64,10 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             return None;
         }
         let (stripe, span) = (parity.stripe(number), Span { data: data as u16, within: start as u32..end as u32 });
+        let positions = stripe.component().0 + start..stripe.component().0 + end;
+        if !self.core.is_agreed(first + parity.stripe_bytes(), &positions) {
+            return None;
+        }
         let cached = self.cached(&stripe, std::slice::from_ref(&span), &[]);
         let SingleSpan { method, uses, in_memory: here, .. } = SingleSpan::new(code(parity), &span, &cached)?;
         let is_short = uses.len() as usize <= SOURCES_MAX;

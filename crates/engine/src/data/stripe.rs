@@ -109,7 +109,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             unreadable: failed,
             absent: Symbols::EMPTY,
             parity_trusted: mutant!("untrusted-parity-used")
-                || self.core.is_agreed((stripe.number() + 1) * parity.stripe_bytes()),
+                || self.core.is_agreed((stripe.number() + 1) * parity.stripe_bytes(), &range),
         };
         if self.core.is_whole() {
             return health;
@@ -179,6 +179,12 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 let known = self.cached(&share.stripe, &share.spans, &[]);
                 let spans = in_units_where_lost(&share.spans, self.stripe_size_bytes(), health.unreadable);
                 let Ok(plan) = plan_read(code(parity), &spans, &known, &health) else {
+                    if self.core.health.unbuilt.is_any()
+                        && failed.is_empty()
+                        && Box::pin(self.read_unwritten(&share, &health, &mut into)).await.is_some()
+                    {
+                        return Ok(into);
+                    }
                     if let Some(unit) = self.finer_unit(&share.spans) {
                         return Box::pin(self.read_in_rows(parity, &share, unit, into, Locked::Exclusively)).await;
                     }
@@ -452,7 +458,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// Writes to all chunks at once, and ejects members that fail. First the cache drops what it holds of these
     /// chunks.
-    async fn write_transfers(
+    pub(super) async fn write_transfers(
         &self,
         stripe: &Stripe,
         transfers: &[ChunkTransfer],

@@ -133,7 +133,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             return self.write_zeros(range).await;
         }
         let _lock = lock;
-        self.core.to_the_end(self.marked(&range, async |_: Marked<'_>| self.zero_extents(&range, means).await)).await
+        self.core.to_the_end(self.marked(&range, async |_: Marked<'_>| self.zero_extents(&range, means).await)).await?;
+        self.core.health.unbuilt.built(&self.core.geometry().sync_range(&range));
+        Ok(())
     }
 
     /// Keeps other requests off whole units, and off everything that shares their parity.

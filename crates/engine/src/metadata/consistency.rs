@@ -110,6 +110,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                 .field("superblock.feature_map")
                 .advice("md turns a failed journal off: echo resync >/sys/block/mdX/md/consistency_policy"));
         }
+        if policy != ConsistencyPolicy::Bitmap {
+            self.check_bitmap_can_be_removed()?;
+        }
         match policy {
             ConsistencyPolicy::Journal => unreachable!("it was refused"),
             ConsistencyPolicy::Resync => Ok(()),
@@ -121,6 +124,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             }
             ConsistencyPolicy::PartialParity if self.has_parity_log() => Ok(()),
             ConsistencyPolicy::PartialParity => self.plan_parity_log().map(drop),
+            ConsistencyPolicy::StripeLog if self.intent().is_some_and(|intent| intent.is_lockless()) => {
+                Err(Refusal::new("mdspace keeps no stripe log beside a lockless bitmap").field("bitmap.version"))
+            }
             ConsistencyPolicy::StripeLog => self.check_stripe_log(),
         }
     }

@@ -16,6 +16,7 @@ mod intent;
 mod journal;
 mod learning;
 mod live_growth;
+mod lockless;
 mod log_cost;
 mod log_scene;
 mod no_space;

@@ -17,6 +17,7 @@ use crate::control::logs::{self, Log};
 use crate::control::offer::{AssembleOptions, Offer};
 use crate::control::state::{AssemblyReport, Control};
 use crate::core::metadata_lock::Guarded;
+use crate::core::unbuilt::Unbuilt;
 use crate::core::{ArrayInfo, Core, Health, Roster};
 use crate::data::{DataOptions, DataPlane};
 use crate::device::context::DeviceContext;
@@ -24,8 +25,8 @@ use crate::device::stripe_log::LogState;
 use crate::device::{Device, DeviceState};
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::intent::IntentBitmap;
-use crate::metadata::bitmap::load::{LoadContext, load, load_file};
-use crate::metadata::bitmap::lockless;
+use crate::metadata::bitmap::load::{LoadContext, load_file, read_all};
+use crate::metadata::bitmap::lockless::Lockless;
 use crate::metadata::record::Record;
 use crate::metadata::stripe_log;
 use crate::seam::clock::Clock;
@@ -38,7 +39,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 /// Why parity is doubted although the superblock calls the array clean.
-const UNBUILT: &str = "its lockless bitmap has parts that are not clean, where parity may not have been built yet";
+const UNBUILT: &str = "its lockless bitmap names parts that were written, where parity may not have been built yet";
 
 impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::assemble`].
@@ -113,7 +114,17 @@ impl<M: Member, C: Clock> Control<M, C> {
             find_checksums().await; // a replay changes them
         }
         logs::check_parity_log(&freshest, &devices, &options)?;
-        let is_built = !options.read_only || lockless::all_clean(&freshest, &slots, &pool).await;
+        let bitmaps = match &bitmap {
+            None if !options.read_only => read_all(&freshest, geometry.sync_bytes(), &slots, &spares, &pool).await?,
+            _ => None,
+        };
+        let Lockless { is_agreed: is_built, unbuilt } = match &bitmaps {
+            _ if options.read_only => Lockless::find(&freshest, &slots, &pool).await,
+            // A stale member that was accepted by force may know of writes that no bitmap names.
+            Some(bitmaps) => bitmaps.lockless(rescue.taken.is_empty()),
+            None => Lockless::absent(),
+        };
+        let unbuilt = Rc::new(unbuilt);
         if !is_built {
             freshest.resync = Resync::From(Sectors(0));
         }
@@ -139,13 +150,14 @@ impl<M: Member, C: Clock> Control<M, C> {
             freshest: &freshest,
             covered_bytes: geometry.sync_bytes(),
             agreed,
+            unbuilt: &unbuilt,
             is_forced: !rescue.taken.is_empty(),
             policy: options.bitmap,
         };
         let intent = match bitmap {
             _ if options.read_only => None,
             Some(file) => Some(load_file(&circumstances, file, &slots, &spares, &pool).await?),
-            None => load(&circumstances, &slots, &spares, &pool).await?,
+            None => bitmaps.map(|bitmaps| bitmaps.into_members_intent(&circumstances)),
         };
         let forced = !agreed && !options.read_only && {
             let needed = |range: Range<u64>| match &intent {
@@ -174,6 +186,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             context,
             resync,
             agreed,
+            unbuilt,
             whole,
             forced,
             intent,
@@ -214,7 +227,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             optimal_bytes: limits().map(|limits| limits.optimal_bytes).max().unwrap_or(0).into(),
         };
         let agreed_below = agreed_below(&geometry, assembled.resync, block_bytes);
-        let health = Health::new(assembled.whole, assembled.agreed, agreed_below);
+        let health = Health::new(assembled.whole, assembled.agreed, agreed_below, assembled.unbuilt);
         let core = Rc::new(Core {
             geometries: Growing::new(geometry),
             info: ArrayInfo {
@@ -251,6 +264,7 @@ struct Assembled<M: Member> {
     context: Rc<DeviceContext>,
     resync: Resync,
     agreed: bool,
+    unbuilt: Rc<Unbuilt>,
     whole: bool,
     /// [`ArrayInfo::forced`].
     forced: bool,

@@ -208,7 +208,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let due = match purpose {
             Purpose::Resync => self.next_to_resync(range.clone(), most),
             Purpose::Recovery => self.next_to_recover(range.clone(), most),
-            Purpose::Check | Purpose::Repair => Some(range.clone()),
+            Purpose::Check | Purpose::Repair => self.next_to_scrub(range.clone()),
             Purpose::Learn => self.next_to_learn(range.clone(), most),
         }?;
         let (start, end) = (

@@ -109,9 +109,17 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         };
         let mark = self.authority.mark_write(&patches.range()).await.map_err(lost)?;
         let marked = Marked::by::<M, A>(&mark);
+        let unbuilt = &self.core.health.unbuilt;
+        if unbuilt.is_any() && !is_full {
+            Box::pin(self.build_for(marked, parity, stripes.start, patches.extents())).await?;
+        }
         match is_full {
             // Boxed: it holds a lot, and the futures of small writes would have to hold it as well.
-            true => Box::pin(self.write_full_stripes(marked, parity, stripes, patches.extents())).await?,
+            true => {
+                let positions = self.core.geometry().sync_range(&patches.range());
+                Box::pin(self.write_full_stripes(marked, parity, stripes, patches.extents())).await?;
+                unbuilt.built(&positions);
+            }
             false => self.write_part(marked, parity, stripes.start, patches.extents()).await?,
         }
         self.authority.record_departed().await

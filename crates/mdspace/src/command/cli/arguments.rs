@@ -238,8 +238,9 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_name = "SIZE", help_heading = "Metadata and logs")]
     pub(crate) logical_block_size: Option<Size>,
 
-    /// The write-intent bitmap: on every member (internal), in a new file beside them, or none
-    #[arg(long, value_parser = parse_bitmap, value_name = "internal|none|./FILE", help_heading = "Metadata and logs")]
+    /// The write-intent bitmap: on every member (internal), one that also names what was never written, so that nothing is
+    /// zeroed or resynced first (lockless; for md: Linux 6.18 or newer), in a new file beside them, or none
+    #[arg(long, value_parser = parse_bitmap, value_name = "internal|lockless|none|./FILE", help_heading = "Metadata and logs")]
     pub(crate) bitmap: Option<Bitmap>,
 
     /// Bytes for each bit of the bitmap: a power of two from 4K to 2G
@@ -332,6 +333,8 @@ pub(crate) enum ConsistencyPolicy {
 pub(crate) enum Bitmap {
     /// On every member, beside the superblock
     Internal,
+    /// On every member, with a state of each chunk in place of a bit
+    Lockless,
     /// In a file of its own
     File(PathBuf),
     /// No bitmap
@@ -342,9 +345,10 @@ pub(crate) enum Bitmap {
 fn parse_bitmap(text: &str) -> Result<Bitmap, String> {
     match text {
         "internal" => Ok(Bitmap::Internal),
+        "lockless" => Ok(Bitmap::Lockless),
         "none" => Ok(Bitmap::None),
         file if file.contains('/') => Ok(Bitmap::File(file.into())),
-        _ => Err("expected internal, none or a file's path with a slash in it".to_owned()),
+        _ => Err("expected internal, lockless, none or a file's path with a slash in it".to_owned()),
     }
 }
 

@@ -159,6 +159,7 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
         (None, None) if policy.is_some() || arguments.write_journal.is_some() => BitmapChoice::None,
         (None, None) => BitmapChoice::Auto,
         (Some(Bitmap::None), None) | (Some(Bitmap::File(_)), _) => BitmapChoice::None,
+        (Some(Bitmap::Lockless), chunk) => BitmapChoice::Lockless(chunk.map(|size| size.0)),
         (Some(Bitmap::Internal), None) => BitmapChoice::DefaultChunk,
         (Some(Bitmap::Internal), Some(chunk)) => BitmapChoice::Chunk(chunk.0),
         (None | Some(Bitmap::None), Some(_)) => {
@@ -317,7 +318,7 @@ fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf
     let uuid = &status.uuid;
     let bitmap = match &arguments.bitmap {
         Some(Bitmap::File(path)) => format!(" --bitmap {}", name_of(path)),
-        None | Some(Bitmap::Internal | Bitmap::None) => String::new(),
+        None | Some(Bitmap::Internal | Bitmap::Lockless | Bitmap::None) => String::new(),
     };
     format!(
         "{} of {} members, {}{chunk}{layout}, uuid {uuid}\nnext: mdspace serve {}{bitmap}\n",

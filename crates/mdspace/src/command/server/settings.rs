@@ -233,6 +233,8 @@ fn parse_bitmap(text: &str) -> Result<BitmapChange, Refusal> {
     match (place, chunk_bytes) {
         ("none", None) => Ok(BitmapChange::Remove),
         ("internal", chunk_bytes) => Ok(BitmapChange::Internal { chunk_bytes }),
+        ("lockless", _) => Err(Refusal::new("a lockless bitmap is made with an array, and not added to one")
+            .advice("`mdspace create --bitmap lockless` makes one; `internal` can be added")),
         (path, chunk_bytes) if path.starts_with('/') => {
             Ok(BitmapChange::File(BitmapFile { path: path.into(), chunk_bytes }))
         }
