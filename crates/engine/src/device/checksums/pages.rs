@@ -24,8 +24,8 @@ pub(super) const PAGES_TOGETHER: usize = 256;
 /// second transfer.
 const PAGES_BETWEEN: u64 = 16;
 
-/// Page transfers in flight at a time.
-const TRANSFERS: usize = 8;
+/// Page transfers in flight at a time. Each has up to 1 MiB of memory, on each member.
+const TRANSFERS: usize = 2;
 
 impl Checksums {
     /// Counts some pages of the table that were not counted yet; false when there was none.
