@@ -10,7 +10,7 @@ use crate::base::buffer::Pool;
 use crate::base::join::join_all;
 use crate::control::blocks::{check_blocks, largest_block};
 use crate::control::inspect::{find_claim, find_claim_of_md};
-use crate::device::checksums::Checksums;
+use crate::device::checksums::{Checksums, MemberContents};
 use crate::device::place_bytes;
 use crate::metadata::journal::log::rows_bytes;
 use crate::seam::bytes::{read_bytes, write_bytes, zero_or_write};
@@ -517,12 +517,8 @@ async fn write_logs<M: Member>(
     member.flush().await
 }
 
-/// Pages of checksums written during creation: 16 MiB, those of a member of 16 GiB. The caller would wait for
-/// more; pages beyond are written when they are learned. Stale bytes in their places match no header's seed
-/// and epoch.
-const PAGES_MAX: u64 = 4096;
-
-/// Writes the checksum area. On a small member that was zeroed, all checksums are known at once.
+/// Writes the checksum area, without any page of the table. If the member is all zeros, all its checksums are known.
+/// Stale bytes in the places of pages match no header's seed and epoch.
 async fn write_checksums<M: Member>(
     recipe: &Recipe,
     plan: &MemberPlan<'_, M>,
@@ -532,12 +528,12 @@ async fn write_checksums<M: Member>(
     let MemberPlan { name, member, superblock, .. } = plan;
     let layout = Layout::of(superblock).map_err(|defect| Refusal::defect(name, defect))?;
     let is_active = matches!(superblock.own_role(), DeviceRole::Active(_));
-    let are_zeros = recipe.contents == Contents::Zeros || (needs_zeroes(recipe) && is_active);
-    let made = async {
-        let checksums = Checksums::make(*member, superblock, layout, pool, now).await?;
-        if are_zeros && layout.pages() <= PAGES_MAX { checksums.fill_with_zeros(*member).await } else { Ok(()) }
+    let contents = match recipe.contents == Contents::Zeros || (needs_zeroes(recipe) && is_active) {
+        true => MemberContents::Zeros,
+        false => MemberContents::Unknown,
     };
-    made.await.map_err(|error| Refusal::member_error(name, &error))
+    let made = Checksums::make(*member, superblock, layout, pool, now, contents).await;
+    made.map(drop).map_err(|error| Refusal::member_error(name, &error))
 }
 
 async fn write_superblock<M: Member>(plan: &MemberPlan<'_, M>, pool: &Pool) -> Result<(), MemberError> {

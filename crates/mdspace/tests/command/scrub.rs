@@ -4,7 +4,7 @@ use crate::support::nbd::Nbd;
 use crate::support::{Server, Workplace, parsed};
 use serde_json::Value;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 const MEMBERS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -222,4 +222,31 @@ fn make_dirty(here: &Workplace, member: &str) {
     let folded = ((sum & 0xffff_ffff) + (sum >> 32)) as u32;
     superblock[216..220].copy_from_slice(&folded.to_le_bytes());
     file.write_all_at(&superblock, 4096).expect("it is long enough");
+}
+
+/// Its tables would be 32 GiB.
+#[test]
+fn an_array_of_large_members_knows_all_checksums_before_its_tables_are_written() {
+    let here = Workplace::new();
+    let members = &MEMBERS[..4];
+    let taken = || {
+        let blocks = |member: &&str| std::fs::metadata(here.path().join(member)).expect("a member").blocks();
+        members.iter().map(blocks).sum::<u64>() * 512
+    };
+    here.run("create --level 5 --chunk 64K --integrity --size 8T --data-offset 16G a b c d").ok();
+    assert!(taken() < 1 << 20, "{} bytes", taken());
+    let server = Server::of(&here, "serve a b c d");
+    let status = parsed(&here.run("status --json").ok().text());
+    let checksums = &status["checksums"];
+    assert_eq!((&checksums["unknown_bytes"], &checksums["uncounted_bytes"]), (&0.into(), &0.into()), "{status}");
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+    let data: Vec<u8> = (0..1_u32 << 20).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
+    here.run_with("write a b c d --offset 1T", &data).ok();
+    assert!(taken() < 64 << 20, "{} bytes", taken());
+    // A block that was never written is wrong by its checksum, too.
+    spoil(&here, "b", (16 << 30) + (2 << 40));
+    let read = here.run("read --offset 6T --length 1M a b c d");
+    assert!(read.ok().stdout.iter().all(|byte| *byte == 0), "what was spoilt was read");
+    assert!(here.run("read --offset 1T --length 1M a b c d").ok().stdout == data, "other bytes");
 }
