@@ -84,6 +84,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("policies::a_change_of_the_policy_may_be_interrupted_anywhere"),
     },
     Mutant {
+        name: "leaving-untold",
+        broken: "data is written after a member left without its bits, before the superblocks say that it left",
+        by: Seed(210_663),
+    },
+    Mutant {
+        name: "failed-write-not-counted",
+        broken: "a member that failed the first write of a round of superblocks is taken not to have its events",
+        by: Seed(170_606_088),
+    },
+    Mutant {
+        name: "replay-untold",
+        broken: "an array is used after a replay before its superblocks say which members lack it",
+        by: Test("parity_log::a_loss_of_power_and_of_a_member_costs_nothing_but_what_was_being_written"),
+    },
+    Mutant {
         name: "entry-not-written",
         broken: "a write to a stripe is not logged",
         by: Test("parity_log::a_loss_of_power_and_of_a_member_costs_nothing_but_what_was_being_written"),

@@ -52,6 +52,11 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
         if !mutant!("intent-after-data") {
             self.record_intent(&mark).await?;
         }
+        // Another write may have put the bits on the members that are left. The superblocks must then say which members
+        // left without them: md takes the bitmap of any member that counts as current.
+        if !mutant!("leaving-untold") {
+            self.mark_dirty().await?;
+        }
         Ok(mark)
     }
 

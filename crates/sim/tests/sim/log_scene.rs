@@ -10,7 +10,7 @@ use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Clock, ConsistencyPolicy, Durability, Pool, Refusal};
 use format::geometry::{Geometry, Level};
 use format::placement::BitmapChoice;
-use format::superblock::{Superblock, Version, decode};
+use format::superblock::{Resync, Superblock, Version, decode};
 use format::units::MemberByte;
 use futures_util::future::{join, join_all};
 use mdspace_sim::rows::{Row, SECTOR_BYTES, rows};
@@ -346,6 +346,9 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
             world.forget_all();
             members.iter().for_each(|member| member.lose_power(&mut random));
         }
+        let superblocks = members.iter().map(|member| superblock_of(&member.contents(), shape.version));
+        let freshest = superblocks.max_by_key(|superblock| superblock.events).expect("members");
+        let is_dirty = freshest.resync != Resync::Clean;
         let read_only = random.once_in(2);
         let options = AssembleOptions { read_only, replay: read_only, force, ..AssembleOptions::default() };
         let context = format!("seed {seed}, {shape:?} without {lost:?}");
@@ -365,6 +368,15 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
         world.forget_all();
         if !force && !read_only && is_whole {
             scene.check_parity(&members, &context);
+        }
+        if !force && !read_only && is_dirty && !lost.is_empty() {
+            let returned = lost.iter().map(|slot| scene.members[usize::from(*slot)].clone());
+            let all: Vec<_> = members.iter().cloned().chain(returned).collect();
+            let options = AssembleOptions { read_only: true, replay: true, ..AssembleOptions::default() };
+            let array = world.run(assemble(&all, options, &world), || false).expect("the power does not go");
+            let missing = array.unwrap_or_else(|why| panic!("{context}, returned: {why}")).status().missing;
+            assert!(lost.is_subset(&missing.into_iter().collect()), "{context}: it lacks the replay, and is current");
+            world.forget_all();
         }
     }
 }
