@@ -106,8 +106,8 @@ fn summary(records: &Records) -> String {
 /// Writes, flushes and the speed's share, in a cell.
 fn cost(records: &Records, engine: &str, policy: &str) -> Option<String> {
     let [_, writes, flushes, ..] = transfers(records, engine, policy)?;
-    let share = share(records, &["speed", engine], policy)?;
-    Some(format!("{writes} writes, {flushes} flushes; {share}"))
+    let share = share(records, &["speed", engine], policy).map_or(String::new(), |share| format!("; {share}"));
+    Some(format!("{writes} writes, {flushes} flushes{share}"))
 }
 
 /// A speed by the speed without a policy.

@@ -381,7 +381,9 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
     }
 }
 
-/// Histories in a run of the tests.
-pub(super) fn histories() -> u64 {
-    std::env::var("MDSPACE_LOG_HISTORIES").ok().and_then(|count| count.parse().ok()).unwrap_or(400)
+/// The seeds of a run of the tests.
+pub(super) fn histories() -> Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|number| number.parse().ok());
+    let first = number("MDSPACE_LOG_FROM").unwrap_or(0);
+    first..first + number("MDSPACE_LOG_HISTORIES").unwrap_or(400)
 }

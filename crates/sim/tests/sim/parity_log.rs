@@ -34,7 +34,7 @@ fn shape(random: &mut Random) -> Shape {
 #[test]
 fn a_loss_of_power_and_of_a_member_costs_nothing_but_what_was_being_written() {
     let mut seen = Seen::default();
-    for seed in 0..histories() {
+    for seed in histories() {
         let mut random = Random::new(seed);
         let shape = shape(&mut random);
         play(seed, shape, random, &mut seen, |_| {});
