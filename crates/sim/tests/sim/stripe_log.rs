@@ -65,6 +65,18 @@ fn a_loss_of_power_and_of_members_costs_nothing_but_what_was_being_written() {
     assert!(starts.len() == 3 && !starts.contains(&0), "levels 4, 5 and 6, with every member and without some");
 }
 
+/// The member with Q leaves while a batch waits for its turn, which has no part of it then. Power goes before the superblocks
+/// say that it has left.
+#[test]
+fn a_parity_that_leaves_while_its_batch_waits_does_not_count_as_current() {
+    const SEED: u64 = 30_562;
+    let (mut seen, mut random) = (Seen::default(), Random::new(SEED));
+    let shape = shape(&mut random, true);
+    assert!(shape.fails.is_some());
+    play(SEED, shape, random, &mut seen, |_| {});
+    assert_eq!(seen.wrong, [""; 0]);
+}
+
 #[test]
 fn without_a_log_the_same_histories_lose_data_that_was_not_being_written() {
     let (mut seen, mut lossy) = (Seen::default(), 0);
