@@ -19,8 +19,8 @@ use crate::guest::{Guest, Outcome};
 use crate::kernels::Kernel;
 use crate::steps::{Log, Stage, Step, Verdict};
 use crate::{
-    cases, cross, dist, figures, fuzz, lab, matrix, mutants, package, promtool, release, root, rot, setup, sim,
-    systems, tidy,
+    cases, cross, dist, figures, fuzz, lab, matrix, mutants, package, policies, promtool, release, root, rot, setup,
+    sim, systems, tidy,
 };
 
 pub(crate) const fn step(
@@ -221,6 +221,12 @@ pub(crate) const STEPS: &[Step] = &[
         attack,
     )),
     beside(step(
+        "crashes",
+        "a kernel panics amid writes to degraded arrays, and logs keep what was not being written",
+        CLIENTS,
+        policies::crashes::few,
+    )),
+    beside(step(
         "interrupted",
         "one side is interrupted and the other continues: crashes, stale members, recovery",
         CLIENTS,
@@ -232,7 +238,7 @@ pub(crate) const STEPS: &[Step] = &[
 const CASES: &[&str] = &["linux.uml", "mdadm", "modprobe", "dmsetup", "openssl", "sfdisk", "nbdsh", "/usr/bin/python3"];
 
 /// Programs for the end-to-end test.
-const CLIENTS: &[&str] =
+pub(crate) const CLIENTS: &[&str] =
     &["linux.uml", "mdadm", "modprobe", "nbdcopy", "nbdinfo", "qemu-io", "mke2fs", "jq", "python3"];
 
 /// A client that records each request, and the guest that judges.

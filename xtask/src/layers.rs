@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::catalogue::{self, Scratch, beside, builds, step};
 use crate::steps::{Log, Step, Verdict};
-use crate::{cross, dist, fuzz, lockless, release, root, setup, sim, systems};
+use crate::{cross, dist, fuzz, lockless, policies, release, root, setup, sim, systems};
 
 /// The layer that a run takes its steps from, which also limits their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,12 @@ pub(crate) const LONG: &[Step] = &[
         "many clients verify what they write while members fail and return",
         &["fio", "python3"],
         soak,
+    )),
+    beside(step(
+        "crashes",
+        "arrays with each consistency policy, amid whose writes a kernel panics, lose nothing that a log keeps",
+        catalogue::CLIENTS,
+        policies::crashes::long,
     )),
     beside(step("search", "no shape that detect --search finds is wrong", SEARCHED, search)),
 ];

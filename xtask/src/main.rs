@@ -22,6 +22,7 @@ mod mutants;
 mod package;
 #[cfg(test)]
 mod pages;
+mod policies;
 mod promtool;
 mod release;
 mod rot;
@@ -92,6 +93,8 @@ enum Chore {
     Cases,
     /// Make the tables of systems from what the steps of the last runs recorded
     Systems,
+    /// Measure what each consistency policy loses and costs, beside md, and write docs/policies.md
+    Policies(policies::Arguments),
     /// Run the laboratory, and write its figures into docs/lab.md
     Lab,
     /// Build the release and a Debian package with man pages, completions and units, in target/dist
@@ -194,6 +197,7 @@ fn main() -> ExitCode {
             println!("docs/systems.md and README.md: {count} new records");
             ExitCode::SUCCESS
         }),
+        Chore::Policies(arguments) => policies::run(&arguments),
         Chore::Lab => lab(),
         Chore::Package => package(),
         Chore::Dist => steps::run(Layer::Long(DIST_MINUTES), &["setup".into(), "dist".into()]),

@@ -34,16 +34,18 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
         if entries.is_empty() || mutant!("entry-not-written") {
             return Ok(Logged::NOTHING);
         }
-        if let Some(log) = self.parity_log() {
-            return self.log_partial_parity(&log, entries).await;
-        }
-        if let Some(log) = self.journal() {
-            return self.log_contents(&log, entries).await;
-        }
-        match self.stripe_log() {
-            Some(log) => self.log_parts(&log, entries).await,
-            None => Ok(Logged::NOTHING),
-        }
+        let logged = if let Some(log) = self.parity_log() {
+            self.log_partial_parity(&log, entries).await?
+        } else if let Some(log) = self.journal() {
+            self.log_contents(&log, entries).await?
+        } else if let Some(log) = self.stripe_log() {
+            self.log_parts(&log, entries).await?
+        } else {
+            return Ok(Logged::NOTHING);
+        };
+        // It may have left while the batch waited for its turn.
+        self.mark_dirty().await?;
+        Ok(logged)
     }
 
     /// Marks the array dirty and sets the bits of `range`, before data is written there. Both are then on stable

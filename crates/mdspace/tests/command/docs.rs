@@ -154,7 +154,7 @@ fn two_commands_lead_from_whole_disks_to_files() {
 const CONSOLE: &[(&str, usize, &str)] = &[
     ("docs/fuse.md", 1, "fuse"),
     ("docs/lab.md", 13, "lab"),
-    ("docs/testing.md", 18, "tests"),
+    ("docs/testing.md", 19, "tests"),
     ("docs/ublk.md", 1, "ublk"),
     ("docs/vhost-user.md", 1, "machine"),
     ("README.md", 1, "readme"),

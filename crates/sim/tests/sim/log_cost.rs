@@ -1,10 +1,12 @@
 //! What a log costs: the members' transfers for random writes of 4 KiB, with md's partial parity log, with md's write
 //! journal, with the stripe log, and without any. Counts are exact, and the same in each run.
 
+use super::policy_records;
 use engine::create::{Contents, Newcomer, Newcomers, Recipe, create_announced};
 use engine::observe::{Observer, Transfer, TransferOutcome, Watch, Why};
 use engine::{Array, AssembleOptions, Candidate, ConsistencyPolicy, Durability, Operation, Pool};
 use format::geometry::Level;
+use format::placement::BitmapChoice;
 use futures_util::{StreamExt, stream};
 use mdspace_sim::{Random, SimMember, World};
 use std::cell::RefCell;
@@ -48,9 +50,11 @@ impl Counts {
         self.0.borrow().get(&(why.name(), operation)).copied().unwrap_or_default()
     }
 
-    /// Transfers of all purposes.
-    fn all(&self, operation: Operation) -> u64 {
-        self.0.borrow().iter().filter(|((_, other), _)| *other == operation).map(|(_, (count, _))| count).sum()
+    /// Transfers of all purposes, and their bytes.
+    fn all(&self, operation: Operation) -> (u64, u64) {
+        let counts = self.0.borrow();
+        let same = counts.iter().filter(|((_, other), _)| *other == operation);
+        same.fold((0, 0), |sum, (_, (count, bytes))| (sum.0 + count, sum.1 + bytes))
     }
 }
 
@@ -70,6 +74,10 @@ fn count(level: Level, policy: ConsistencyPolicy) -> (Counts, u64) {
         contents: Contents::Consistent,
         parity_log: policy == ConsistencyPolicy::PartialParity,
         stripe_log: policy == ConsistencyPolicy::StripeLog,
+        bitmap: match policy {
+            ConsistencyPolicy::Bitmap => BitmapChoice::DefaultChunk,
+            _ => BitmapChoice::None,
+        },
         ..Recipe::new(level, [7; 16])
     };
     let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
@@ -111,30 +119,39 @@ fn at_depth_32_a_log_costs_no_more_writes_and_flushes_than_these() {
     let per_request = |count: u64| count as f64 / REQUESTS as f64;
     let table = [
         (Level::Raid5, ConsistencyPolicy::Resync, Bounds { writes: 0.0, flushes: 0.0 }),
+        (Level::Raid5, ConsistencyPolicy::Bitmap, Bounds { writes: 0.0, flushes: 0.0 }),
         (Level::Raid5, ConsistencyPolicy::PartialParity, Bounds { writes: 0.5, flushes: 1.0 }),
         (Level::Raid5, ConsistencyPolicy::Journal, Bounds { writes: 0.8, flushes: 0.2 }),
         (Level::Raid5, ConsistencyPolicy::StripeLog, Bounds { writes: 0.6, flushes: 0.8 }),
         (Level::Raid6, ConsistencyPolicy::Resync, Bounds { writes: 0.0, flushes: 0.0 }),
         (Level::Raid6, ConsistencyPolicy::Journal, Bounds { writes: 1.0, flushes: 0.2 }),
+        (Level::Raid6, ConsistencyPolicy::Bitmap, Bounds { writes: 0.0, flushes: 0.0 }),
         (Level::Raid6, ConsistencyPolicy::StripeLog, Bounds { writes: 1.2, flushes: 1.6 }),
     ];
+    let mut stale = Vec::new();
     for (level, policy, bounds) in table {
         let (counts, nanos) = count(level, policy);
         let (log_writes, log_bytes) = counts.of(Why::Log, Operation::Write);
-        let flushes = per_request(counts.all(Operation::Flush));
+        let (writes, bytes) = counts.all(Operation::Write);
+        let flushes = per_request(counts.all(Operation::Flush).0);
+        let figures = [
+            format!("{:.2}", per_request(counts.all(Operation::Read).0)),
+            format!("{:.2}", per_request(writes)),
+            format!("{flushes:.2}"),
+            format!("{:.0}", per_request(bytes)),
+            format!("{:.1}", nanos as f64 / REQUESTS as f64 / 1000.0),
+        ];
         println!(
-            "{level:?} {policy:?}: {:.3} reads, {:.3} writes, {flushes:.3} flushes a request; {:.1} us a request; log: {:.3} \
-             writes, {:.0} bytes",
-            per_request(counts.all(Operation::Read)),
-            per_request(counts.all(Operation::Write)),
-            nanos as f64 / REQUESTS as f64 / 1000.0,
+            "{level:?} {policy:?}: {:.3} writes, {:.0} bytes of the log",
             per_request(log_writes),
-            per_request(log_bytes),
+            per_request(log_bytes)
         );
+        stale.extend(policy_records::print_cost(policy, level, &figures).err());
         assert_eq!(log_writes > 0, bounds.writes > 0.0, "{level:?} {policy:?}");
         assert!(per_request(log_writes) <= bounds.writes, "{level:?} {policy:?}: {log_writes} writes of the log");
         assert!(flushes <= bounds.flushes, "{level:?} {policy:?}: {flushes} flushes");
         let bytes = 4.0 * bounds.writes * REQUEST_BYTES as f64;
         assert!(per_request(log_bytes) <= bytes, "{level:?} {policy:?}: {log_bytes} bytes of the log");
     }
+    assert_eq!(stale, [""; 0]);
 }

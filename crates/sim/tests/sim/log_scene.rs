@@ -5,6 +5,7 @@
 //! write touched is right, and what one touched is old or new. Only what a lost member held of a write under way may be
 //! anything, and not even that with a write journal. Power may go again while the log is replayed, or soon after.
 
+use super::policy_records::{ByPolicy, key};
 use engine::create::{Contents, Newcomer, Newcomers, Recipe, create_announced};
 use engine::{Array, AssembleOptions, Candidate, Clock, ConsistencyPolicy, Durability, Pool, Refusal};
 use format::geometry::{Geometry, Level};
@@ -232,27 +233,37 @@ impl Scene {
         .collect()
     }
 
-    /// Reads everything. Returns how many sectors may be anything, or which one is wrong.
-    pub(super) async fn check(&self, array: &Simulated, truth: &Truth) -> Result<usize, String> {
+    /// Whether an array without some members is refused unless it is taken by force.
+    fn is_refused(&self, lost: &BTreeSet<u16>, seed: u64) -> bool {
+        let world = World::new(seed);
+        let members = self.without(lost, &world);
+        let started = async { assemble(&members, AssembleOptions::default(), &world).await.is_ok() };
+        !world.run(started, || false).expect("the power does not go")
+    }
+
+    /// Reads everything.
+    pub(super) async fn check(&self, array: &Simulated, truth: &Truth) -> Found {
         let read = array.read(0, array.pool().take(array.bytes() as usize)).await;
-        let found = read.map_err(|error| error.to_string())?;
         let missing = array.status().missing;
-        let mut unknown = 0;
+        let mut found = Found::default();
         for datum in self.rows.iter().flat_map(|row| &row.data) {
             if !self.shape.has_journal()
                 && missing.contains(&datum.copies[0].0.0)
                 && !truth.is_block_certain(datum.sector, self.shape.least_write_bytes())
             {
-                unknown += 1;
+                found.unknown += 1;
                 continue;
             }
             let place = datum.sector * SECTOR_BYTES..(datum.sector + 1) * SECTOR_BYTES;
-            let bytes = &found[place.clone()];
-            if !truth.allows(datum.sector, bytes, Look::Members) {
-                return Err(truth.describe(datum.sector, place.clone(), bytes, Look::Members));
-            }
+            let wrong = match &read {
+                Ok(bytes) if truth.allows(datum.sector, &bytes[place.clone()], Look::Members) => continue,
+                Ok(bytes) => truth.describe(datum.sector, place.clone(), &bytes[place], Look::Members),
+                Err(error) => error.to_string(),
+            };
+            found.wrong += 1;
+            found.first_wrong.get_or_insert(wrong);
         }
-        Ok(unknown)
+        found
     }
 
     /// Parity agrees with the data in each row. A stripe log leaves out rows of which no sector was left as it was.
@@ -287,9 +298,20 @@ impl Scene {
     }
 }
 
+/// What is read of an array after a loss of power.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Sectors that may be anything: a lost member held them, and they were being written.
+    unknown: usize,
+    /// Sectors that read wrong, or not at all.
+    wrong: usize,
+    pub(super) first_wrong: Option<String>,
+}
+
 /// What happened in all histories.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
+    pub(super) histories: ByPolicy,
     pub(super) dirty: usize,
     pub(super) unknown: usize,
     pub(super) twice: usize,
@@ -325,7 +347,10 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
     scene.members.iter().for_each(|member| member.lose_power(&mut random));
     scene.truth.borrow_mut().interrupted();
     look(&scene);
+    let histories = seen.histories.entry(key(shape.policy, shape.level)).or_default();
+    histories.all += 1;
     for lost in losses(&shape) {
+        let is_refused = force && scene.is_refused(&lost, seed);
         let members = scene.without(&lost, &world);
         if random.once_in(2) {
             // Power goes again while the log is replayed, or soon after.
@@ -354,12 +379,17 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
             let truth = scene.truth.borrow().clone();
             scene.check(&array, &truth).await
         };
-        match world.run(checking, || false).expect("the power does not go") {
-            Ok(unknown) => seen.unknown += unknown,
-            Err(wrong) => seen.wrong.push(format!("{context}: {wrong}")),
-        }
+        let found = world.run(checking, || false).expect("the power does not go");
+        let is_whole = lost.is_empty() && shape.gone() == 0;
+        let starts = if is_whole { &mut histories.whole } else { &mut histories.lacking };
+        starts.all += 1;
+        starts.refused += usize::from(is_refused);
+        starts.lossy += usize::from(found.wrong > 0);
+        starts.sectors += found.wrong;
+        seen.unknown += found.unknown;
+        seen.wrong.extend(found.first_wrong.map(|wrong| format!("{context}: {wrong}")));
         world.forget_all();
-        if !force && !read_only && lost.is_empty() && shape.gone() == 0 {
+        if !force && !read_only && is_whole {
             scene.check_parity(&members, &context);
         }
         if !force && !read_only && (is_dirty || has_replayed.get()) && !lost.is_empty() {
@@ -374,7 +404,9 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
     }
 }
 
-/// Histories in a run of the tests.
-pub(super) fn histories() -> u64 {
-    std::env::var("MDSPACE_LOG_HISTORIES").ok().and_then(|count| count.parse().ok()).unwrap_or(400)
+/// The seeds of a run of the tests.
+pub(super) fn histories() -> Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|number| number.parse().ok());
+    let first = number("MDSPACE_LOG_FROM").unwrap_or(0);
+    first..first + number("MDSPACE_LOG_HISTORIES").unwrap_or(400)
 }

@@ -24,6 +24,7 @@ mod observe;
 mod parity_log;
 mod partial_parity;
 mod policies;
+mod policy_records;
 mod reads;
 mod recovery;
 mod replace;
