@@ -152,6 +152,29 @@ fn arrays_are_assembled_as_mdadm_assembles_them() {
 }
 
 #[test]
+fn what_create_is_told_is_in_the_superblocks() {
+    let place = Place::new(&["a", "b", "c", "d"]);
+    let uuid = "01020304:05060708:090a0b0c:0d0e0f10";
+    place.mdadm(&format!("-C /dev/md0 -l1 -n2 -z 10001 -u {uuid} --failfast a -W b")).ok();
+    place.mdadm("-S /dev/md0").ok();
+    let examined = parsed(&place.here.run("examine --json a b").ok().text());
+    let of = |member: usize| {
+        let found = &examined["members"][member];
+        (found["write_mostly"].as_bool(), found["failfast"].as_bool())
+    };
+    assert_eq!((of(0), of(1)), ((Some(false), Some(true)), (Some(true), Some(true))), "{examined}");
+    assert_eq!(examined["arrays"][0]["uuid"], uuid);
+    assert_eq!(examined["arrays"][0]["status"]["component_bytes"], 10_001 << 10);
+
+    place.mdadm(&format!("-C /dev/md5 -l1 -n2 -e0.90 -u {uuid} c d")).ok();
+    let detail = place.mdadm("-D /dev/md5").ok().text();
+    assert_eq!((said(&detail, "Version"), said(&detail, "Preferred Minor")), ("0.90", "5"), "{detail}");
+    place.mdadm("-S /dev/md5").ok();
+    let text = place.mdadm("-E d").ok().text();
+    assert_eq!((said(&text, "UUID"), said(&text, "Preferred Minor")), (uuid, "5"), "{text}");
+}
+
+#[test]
 fn nothing_of_somebodys_is_overwritten_and_what_is_not_here_changes_nothing() {
     let place = Place::new(&["a", "b", "c"]);
     place.here.run("create --level 1 --name host:kept a b").ok();
@@ -162,8 +185,10 @@ fn nothing_of_somebodys_is_overwritten_and_what_is_not_here_changes_nothing() {
         ("--create /dev/md0 -l1 -n1 a b", 2, "You have listed more devices (2) than are in the array(1)!"),
         ("--create /dev/md0 -n2 a b", 2, "a RAID level is needed"),
         ("--create /dev/md0 -l7 -n2 a b", 2, "invalid raid level: 7"),
-        ("--create /dev/md0 -l1 -n2 -e 0.90 a b", 2, "--metadata=0.90: not yet"),
-        ("--create /dev/md0 -l1 -n2 -z 4096 a b", 2, "-z: not yet"),
+        ("--create /dev/md0 -l1 -n2 -e imsm a b", 2, "--metadata=imsm: not here"),
+        ("--create /dev/md0 -l1 -n2 -z 1T -R a c", 2, "a member has room for only"),
+        ("--create /dev/md0 -l1 -n2 -u 12:34 a b", 2, "Bad uuid: 12:34"),
+        ("--create /dev/md0 -l1 -n2 -e0.90 -R a -W c", 2, "wrong state"),
         ("--create /dev/md0 -l1 -n2 a gone", 2, "cannot open"),
         ("--create x -l1 -n2 a b", 2, "unexpected name for a device"),
         ("--zero-superblock a c", 2, ""),

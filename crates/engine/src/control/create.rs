@@ -23,7 +23,9 @@ use format::integrity::Layout;
 use format::partial_parity::Header;
 use format::placement::{BitmapChoice, Placement, Request, place};
 use format::stripe_log::{self, Place};
-use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places};
+use format::superblock::{
+    Blueprint, DeviceFlags, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places,
+};
 use format::units::{DeviceNumber, MemberByte, SECTOR_BYTES, Sectors, Slot};
 use std::cell::Cell;
 use std::time::Duration;
@@ -31,7 +33,7 @@ use std::time::Duration;
 /// The array to create.
 #[derive(Debug, Clone)]
 pub struct Recipe {
-    /// Metadata format: 1.0, 1.1 or 1.2.
+    /// Metadata format.
     pub version: Version,
     /// The level.
     pub level: Level,
@@ -39,8 +41,12 @@ pub struct Recipe {
     pub layout: u32,
     /// Bytes in a chunk; 0 where the level has none.
     pub chunk_bytes: u64,
-    /// The array's name.
+    /// The array's name; metadata 0.90 has none.
     pub name: String,
+    /// The number of the array's device, 5 of `/dev/md5`: only metadata 0.90 has it.
+    pub preferred_minor: u32,
+    /// The flags of each member: slots first, then spares. Members beyond the list have none.
+    pub device_flags: Vec<DeviceFlags>,
     /// Where data begins on each member, in bytes; mdadm's choice when `None`.
     pub data_offset_bytes: Option<u64>,
     /// Bytes used of each member; when `None`, as many as the smallest member allows.
@@ -77,6 +83,8 @@ impl Recipe {
             layout: default_layout(level),
             chunk_bytes: if level.has_chunks() { CHUNK_BYTES } else { 0 },
             name: String::new(),
+            preferred_minor: 0,
+            device_flags: Vec::new(),
             data_offset_bytes: None,
             component_bytes: None,
             bitmap: BitmapChoice::None,
@@ -290,8 +298,10 @@ fn plan_members<'a, M: Member, C: Clock>(
         let Candidate { name, member } = &newcomer.candidate;
         let number = DeviceNumber(*number as u16);
         let bytes = member.limits().bytes;
-        let superblock = Superblock::new(&blueprint, &placement, number, newcomer.device_uuid, bytes)
-            .map_err(|defect| Refusal::defect(name, defect))?;
+        let mut superblock = Superblock::new(&blueprint, &placement, number, newcomer.device_uuid, bytes)
+            .map_err(|defect| Refusal::defect(name, defect))?
+            .with_preferred_minor(recipe.preferred_minor);
+        superblock.device_flags = recipe.device_flags.get(usize::from(number.0)).copied().unwrap_or_default();
         if recipe.integrity {
             Layout::of(&superblock).map_err(|defect| Refusal::defect(name, defect))?;
         }
