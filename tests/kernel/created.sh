@@ -90,4 +90,8 @@ try 3 -l4 -n3 -c64 --assume-clean -e0.90 -z 10000 "${three[@]}"
 try 4 -l5 -n4 -c64 --assume-clean -e0.90 -b internal "${three[@]}"
 try 4 -l6 -n4 -c64 -p ra --assume-clean -e0.90 "${three[@]}"
 try 3 -l10 -n3 -c64 -p f2 --assume-clean -e0.90 "${three[@]}"
+# Without --assume-clean: mdspace leaves a resync, which md ends.
+try 2 -l1 -n2 FIRST SECOND
+try 3 -l5 -n3 -c64 --force -b internal "${three[@]}"
+try 4 -l6 -n4 -c64 -e0.90 "${three[@]}"
 echo "$tried arrays have the same superblocks and bitmaps, by mdadm's arguments to both sides"

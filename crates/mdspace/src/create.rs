@@ -241,6 +241,7 @@ async fn losses(
     let first = slots.iter().flatten().map(|newcomer| &newcomer.candidate.name).next();
     match (recipe.level, first) {
         _ if recipe.contents != Contents::Unknown => {}
+        (Level::Raid4 | Level::Raid5 | Level::Raid6, _) if recipe.resync_later => {}
         (Level::Raid4 | Level::Raid5 | Level::Raid6, _) => {
             losses.push("the members in slots are overwritten with zeros, so that parity is right".into());
         }

@@ -175,6 +175,32 @@ fn what_create_is_told_is_in_the_superblocks() {
 }
 
 #[test]
+fn flags_are_set_and_cleared_and_any_spare_replaces_a_member() {
+    let place = Place::new(&["a", "b", "c", "d"]);
+    place.mdadm("-C /dev/md0 -l1 -n2 -x1 --assume-clean a b c").ok();
+    let rows = || place.mdadm("-D /dev/md0").ok().text();
+    place.mdadm("/dev/md0 --add -W --failfast d").expect(0, &[&format!("mdadm: added {}", place.path("d"))]);
+    assert!(rows().contains(&format!("writemostly failfast spare   {}\n", place.path("d"))), "{}", rows());
+    assert!(place.here.run("mdstat").ok().text().contains(" d[3](W)(S) c[2](S) "), "as the driver marks them");
+    place.here.run("set failfast=-d write-mostly=b").ok();
+    assert!(rows().contains(&format!("active sync writemostly   {}\n", place.path("b"))), "{}", rows());
+    assert!(rows().contains(&format!("writemostly spare   {}\n", place.path("d"))), "{}", rows());
+    place.here.run("set write-mostly=e").expect(2, &["e"]);
+
+    let marked = format!("mdadm: Marked {} in /dev/md0 for replacement", place.path("a"));
+    place.mdadm("/dev/md0 --replace a").expect(0, &[&marked]);
+    place.here.run("wait healthy").ok();
+    while rows().contains("rebuilding") {}
+    assert!(rows().contains(&format!("active sync   {}\n", place.path("c"))), "{}", rows());
+    place.mdadm("/dev/md0 --remove a d").ok();
+    place.here.run("replace b").expect(2, &["the array has no spare", "name the new member"]);
+    place.mdadm("-S /dev/md0").ok();
+    let examined = parsed(&place.here.run("examine --json b d").ok().text());
+    let is_write_mostly = |member: usize| examined["members"][member]["write_mostly"] == true;
+    assert!(is_write_mostly(0) && is_write_mostly(1), "{examined}");
+}
+
+#[test]
 fn nothing_of_somebodys_is_overwritten_and_what_is_not_here_changes_nothing() {
     let place = Place::new(&["a", "b", "c"]);
     place.here.run("create --level 1 --name host:kept a b").ok();

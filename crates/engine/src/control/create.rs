@@ -61,6 +61,9 @@ pub struct Recipe {
     pub set_uuid: [u8; 16],
     /// What the members hold before.
     pub contents: Contents,
+    /// Of [`Contents::Unknown`] at levels with parity: fill nothing with zeros, and mark the array for a resync. A missing
+    /// member, whose data parity is to have, and a log, which relies on parity, rule that out.
+    pub resync_later: bool,
     /// Keep checksums of every block.
     pub integrity: bool,
     /// Accept members that carry a superblock or another known signature.
@@ -92,10 +95,18 @@ impl Recipe {
             stripe_log: false,
             set_uuid,
             contents: Contents::Unknown,
+            resync_later: false,
             integrity: false,
             overwrite: false,
             logical_block_bytes: 0,
         }
+    }
+}
+
+impl Recipe {
+    /// Whether parity is computed once the array runs.
+    fn is_parity_left(&self) -> bool {
+        self.resync_later && self.level.has_parity() && !self.parity_log && !self.stripe_log
     }
 }
 
@@ -163,6 +174,7 @@ pub async fn create_announced<M: Member, C: Clock>(
         .filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
         .chain(spares.iter().enumerate().map(|(index, spare)| (slots.len() + index, spare)))
         .collect();
+    let recipe = &Recipe { resync_later: recipe.resync_later && slots.iter().all(Option::is_some), ..recipe.clone() };
     check_free(recipe, &newcomers, pool).await?;
     let plans = plan_members(recipe, slots, spares, &newcomers, clock)?;
     begin();
@@ -214,11 +226,12 @@ fn cut_short(refusal: Refusal, changed: &str) -> Refusal {
 }
 
 fn needs_zeroes(recipe: &Recipe) -> bool {
-    recipe.contents == Contents::Unknown && recipe.level.has_parity()
+    recipe.contents == Contents::Unknown && recipe.level.has_parity() && !recipe.is_parity_left()
 }
 
 fn needs_resync(recipe: &Recipe) -> bool {
-    recipe.contents == Contents::Unknown && recipe.level.redundancy() == Redundancy::Copies
+    let is_left = recipe.level.redundancy() == Redundancy::Copies || recipe.is_parity_left();
+    recipe.contents == Contents::Unknown && is_left
 }
 
 async fn check_free<M: Member>(

@@ -285,6 +285,10 @@ pub(crate) struct CreateArguments {
     #[arg(long, help_heading = "Members")]
     pub(crate) assume_clean: bool,
 
+    /// Do not wait until copies and parity agree: `serve` goes on with that while the array is in use, as md does
+    #[arg(long, conflicts_with = "assume_clean", help_heading = "Members")]
+    pub(crate) resync_later: bool,
+
     /// Keep a checksum of every 4 KiB of every member, so that reads detect and repair corrupt blocks
     #[arg(long)]
     pub(crate) integrity: bool,

@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) 
     if arguments.told.json { print_json(&status) } else { print(&summary(arguments, &status, &slots)) }
 }
 
-/// Creates the array that `recipe` describes, and resyncs it if needed. Returns its status afterwards.
+/// Creates the array that `recipe` describes, and resyncs it if needed and not left for later. Returns its status afterwards.
 pub(crate) async fn create(
     machine: &Machine,
     recipe: Recipe,
@@ -57,6 +57,7 @@ pub(crate) async fn create(
     size: Option<Size>,
     bitmap: Option<BitmapFile>,
 ) -> Result<Status, Failure> {
+    let is_resynced_later = recipe.resync_later;
     let watcher = Reporter::default();
     let created = crate::create::create(machine, recipe, slots, spares, size.map(|size| size.0), &watcher).await;
     drop(watcher); // clears its bar before other output
@@ -72,7 +73,9 @@ pub(crate) async fn create(
     }
     warn_of_little_room(made.paths());
     made.keep();
-    resync(&array).await;
+    if !is_resynced_later {
+        resync(&array).await;
+    }
     array.stop().await?;
     Ok(array.status())
 }
@@ -201,6 +204,7 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
         bitmap,
         parity_log: policy == Some(ConsistencyPolicy::Ppl),
         stripe_log: policy == Some(ConsistencyPolicy::Log),
+        resync_later: arguments.resync_later,
         contents: if arguments.assume_clean { Contents::Consistent } else { Contents::Unknown },
         integrity: arguments.integrity,
         overwrite: arguments.force,

@@ -12,6 +12,7 @@ use super::words::{Device, Words, count, size};
 use super::{Trouble, host_of, note};
 use crate::command::opening::members::ArrayUuid;
 use crate::command::text::level::parse_level;
+use format::geometry::Level;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -144,6 +145,9 @@ fn line(words: &Words, own_name: &str, members: &[OsString], spares: usize) -> R
     if let Some(uuid) = words.value("uuid").filter(|uuid| uuid.parse::<ArrayUuid>().is_err()) {
         return Err(Trouble::usage(format!("Bad uuid: {uuid}")));
     }
+    if metadata.as_deref() == Some("0.90") && parse_level(&level) == Ok(Level::Raid0) {
+        return Err(Trouble::usage("0.90 metadata does not support layouts for RAID0"));
+    }
     let is_old = metadata.as_deref() == Some("0.90");
     let size = match words.value("size").as_deref() {
         None | Some("max" | "0") => None,
@@ -161,6 +165,7 @@ fn line(words: &Words, own_name: &str, members: &[OsString], spares: usize) -> R
         .option("--bitmap-chunk", bytes(sized("bitmap-chunk")?))
         .option("--consistency-policy", words.value("consistency-policy"))
         .flag("--assume-clean", words.has("assume-clean"))
+        .flag("--resync-later", !words.has("assume-clean"))
         .flag("--force", words.has("run"));
     let line = called(line, words, own_name, is_old);
     let extra = &members[members.len() - spares..];

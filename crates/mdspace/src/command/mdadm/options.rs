@@ -55,7 +55,6 @@ use Takes::{Nothing, Perhaps, Value};
 
 const RESHAPE: Here = Later("no reshape is begun or continued");
 const CLUSTER: Here = Never("arrays of a cluster are only read");
-const FLAGS: Here = Later("a member's flags are kept, and not changed");
 const CONTAINERS: Here = Never("volumes of firmware RAID are only read: `mdspace read`, `mdspace serve --read-only`");
 const HALF: Here = Later("no array is put together member by member");
 const IN_USE: Here = Later("a served array stays as it was assembled: stop it, and assemble it with `--readonly`");
@@ -173,12 +172,12 @@ pub(super) const OPTIONS: &[Opt] = &[
         Ours("`mdspace create --bitmap-chunk`, `mdspace set bitmap=internal:64M`"),
     ),
     row(&["write-mostly"], Some('W'), Nothing, &[Create], Ours("`mdspace create --write-mostly MEMBER`")),
-    row(&["write-mostly"], Some('W'), Nothing, &[Manage], FLAGS),
+    row(&["write-mostly"], Some('W'), Nothing, &[Manage], Ours("`mdspace add --write-mostly`")),
     row(&["write-mostly"], Some('W'), Nothing, &[Build], HALF),
     row(&["write-behind"], None, Perhaps, &[Create, Grow, Build], Later("writes wait for every member")),
     row(&["failfast"], None, Nothing, &[Create], Ours("`mdspace create --failfast MEMBER`")),
-    row(&["failfast"], None, Nothing, &[Manage], FLAGS),
-    row(&["nofailfast"], None, Nothing, &[Manage], FLAGS),
+    row(&["failfast"], None, Nothing, &[Manage], Ours("`mdspace add --failfast`")),
+    row(&["nofailfast"], None, Nothing, &[Manage], Ours("`mdspace set failfast=-MEMBER`")),
     row(&["assume-clean"], None, Nothing, &[Create], Ours("`mdspace create --assume-clean`")),
     row(&["assume-clean"], None, Nothing, &[Grow, Build], Later("added space is resynced")),
     row(&["backup-file"], None, Value, &[Grow], RESHAPE),
@@ -202,7 +201,8 @@ pub(super) const OPTIONS: &[Opt] = &[
     row(&["uuid"], Some('u'), Value, &[Assemble], Ours("`mdspace serve --uuid`")),
     row(&["readonly"], Some('o'), Nothing, &[Assemble, Create], Ours("`mdspace serve --read-only`")),
     row(&["readonly"], Some('o'), Nothing, &[Manage, Misc], IN_USE),
-    row(&["readwrite"], Some('w'), Nothing, &[Manage, Misc], IN_USE),
+    row(&["readwrite"], Some('w'), Nothing, &[Manage], Ours("`mdspace set write-mostly=-MEMBER`")),
+    row(&["readwrite"], Some('w'), Nothing, &[Misc], IN_USE),
     row(&["auto"], Some('a'), Value, &[Assemble, Create, Build, Incremental], ACCEPTED),
     row(&["symlinks"], None, Value, &[Assemble, Create, Build], ACCEPTED),
     row(&["nodes"], None, Value, &[Assemble, Create, Grow], CLUSTER),
@@ -243,7 +243,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     row(&["remove"], Some('r'), Nothing, &[Manage], Ours("`mdspace remove`; also `failed`; `detached`: not yet")),
     row(&["fail", "set-faulty"], Some('f'), Nothing, &[Manage], Ours("`mdspace fail`; `detached`: not yet")),
     row(&["fail"], Some('f'), Nothing, &[Incremental], HALF),
-    row(&["replace"], None, Nothing, &[Manage], Ours("`mdspace replace`; `--with` is needed")),
+    row(&["replace"], None, Nothing, &[Manage], Ours("`mdspace replace`")),
     row(&["with"], None, Nothing, &[Manage], Ours("the second word of `mdspace replace`")),
     // For misc.
     row(&["query"], Some('Q'), Nothing, &[], Ours("`mdspace list`, `mdspace examine`")),

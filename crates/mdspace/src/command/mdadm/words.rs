@@ -93,15 +93,15 @@ const ACTIONS: [&str; 12] = [
 ];
 const CHANGES: [&str; 7] = ["add", "add-spare", "re-add", "remove", "fail", "replace", "with"];
 
-/// Options that are flags of the members after them.
-const FLAGS: [&str; 2] = ["write-mostly", "failfast"];
+/// Options that are flags of the members after them, and those that clear the flags.
+const FLAGS: [(&str, &str); 2] = [("write-mostly", "readwrite"), ("failfast", "nofailfast")];
 
 /// A word that is no option, and the option before it that says what it is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Device {
     pub(super) word: OsString,
     pub(super) action: Option<&'static str>,
-    /// The flags of members that were given before it: [`FLAGS`].
+    /// The last one of each of [`FLAGS`] that was given before it: an option that sets a flag, or clears it.
     pub(super) flags: Vec<&'static str>,
 }
 
@@ -176,7 +176,9 @@ impl Words {
     }
 
     fn add_device(&mut self, word: OsString) -> Result<(), Trouble> {
-        let flags = FLAGS.into_iter().filter(|flag| self.has(flag)).collect();
+        let last =
+            |(set, clear)| self.given.iter().rev().map(|(name, _)| *name).find(|name| [set, clear].contains(name));
+        let flags = FLAGS.into_iter().filter_map(last).collect();
         let device = Device { word, action: self.action, flags };
         match self.mode {
             None if !self.devices.is_empty() => {
