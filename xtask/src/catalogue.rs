@@ -680,12 +680,19 @@ fn grow(log: &mut Log) -> Result<Verdict> {
 /// Scenes of detail.sh that differ most: metadata 0.90; a spare; a bitmap, and a member missing.
 const DETAILS: [&str; 3] = ["4", "7", "12"];
 
+/// Scenes of created.sh: a size of a RAID-1, flags of members, metadata 0.90 with a bitmap.
+const CREATED: [&str; 3] = ["2", "5", "8"];
+
 fn mdadm_words(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
     let mdspace = root().join(RELEASED);
-    let words: Vec<&OsStr> = std::iter::once(mdspace.as_os_str()).chain(DETAILS.iter().map(OsStr::new)).collect();
-    run_guest(log, &Guest::default(), "detail.sh", &words)?;
-    Ok(Verdict::Passed(log.last_line()?))
+    let mut told = Vec::new();
+    for (script, scenes) in [("detail.sh", DETAILS), ("created.sh", CREATED)] {
+        let words: Vec<&OsStr> = std::iter::once(mdspace.as_os_str()).chain(scenes.iter().map(OsStr::new)).collect();
+        run_guest(log, &Guest::default(), script, &words)?;
+        told.push(log.last_line()?);
+    }
+    Ok(Verdict::Passed(told.join("; ")))
 }
 
 fn bitmap(log: &mut Log) -> Result<Verdict> {

@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::catalogue::{self, Scratch, beside, builds, step};
 use crate::steps::{Log, Step, Verdict};
-use crate::{cross, dist, fuzz, lockless, policies, release, root, setup, sim, systems};
+use crate::{cross, dist, fuzz, lockless, policies, release, root, setup, sim, suite, systems};
 
 /// The layer that a run takes its steps from, which also limits their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,8 +101,12 @@ pub(crate) const LONG: &[Step] = &[
         catalogue::CLIENTS,
         policies::crashes::long,
     )),
+    beside(step("suite", "mdadm's own suite of tests, against mdspace's mdadm", SUITE, suite::long)),
     beside(step("search", "no shape that detect --search finds is wrong", SEARCHED, search)),
 ];
+
+/// Programs of mdadm's suite and of its adapter.
+const SUITE: &[&str] = &["linux.uml", "modprobe", "nbd-client", "jq", "git", "mke2fs"];
 
 /// Programs that make file systems, and judge them.
 const SEARCHED: &[&str] = &["python3", "mke2fs", "debugfs", "mkfs.xfs", "mkfs.btrfs", "e2fsck"];

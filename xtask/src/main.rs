@@ -29,6 +29,7 @@ mod rot;
 mod setup;
 mod sim;
 mod steps;
+mod suite;
 mod systems;
 mod tidy;
 
@@ -101,6 +102,8 @@ enum Chore {
     Package,
     /// Make the files of a release in target/dist/VERSION, and try them: static commands, packages, a container's image
     Dist,
+    /// Run mdadm's own suite of tests against `mdspace mdadm`, and make docs/mdadm-suite.md of the results
+    Suite(suite::SuiteArguments),
     /// Run a shell script under the real md driver, in a User Mode Linux guest
     Kernel(KernelArguments),
 }
@@ -202,6 +205,7 @@ fn main() -> ExitCode {
         Chore::Package => package(),
         Chore::Dist => steps::run(Layer::Long(DIST_MINUTES), &["setup".into(), "dist".into()]),
         Chore::Kernel(arguments) => kernel(&arguments),
+        Chore::Suite(arguments) => suite::run(&arguments),
     };
     match result {
         Ok(code) => code,

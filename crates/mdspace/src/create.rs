@@ -266,6 +266,7 @@ async fn losses<'a>(
         _ if matches!(recipe.bitmap, BitmapChoice::Lockless(_)) => {
             losses.push("what the members hold counts as never written: it may be lost with any of them".into());
         }
+        (Level::Raid4 | Level::Raid5 | Level::Raid6, _) if recipe.resync_later => {}
         (Level::Raid4 | Level::Raid5 | Level::Raid6, _) => {
             losses.push("the members in slots are overwritten with zeros, so that parity is right".into());
         }

@@ -26,7 +26,9 @@ use format::lockless::{ChunkState, STATES_AT};
 use format::partial_parity::Header;
 use format::placement::{BitmapChoice, BitmapPlacement, Placement, Request, place, place_journal};
 use format::stripe_log::{self, Place};
-use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places};
+use format::superblock::{
+    Blueprint, DeviceFlags, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places,
+};
 use format::units::{DeviceNumber, MemberByte, SECTOR_BYTES, Sectors, Slot};
 use std::cell::Cell;
 use std::time::Duration;
@@ -34,7 +36,7 @@ use std::time::Duration;
 /// The array to create.
 #[derive(Debug, Clone)]
 pub struct Recipe {
-    /// Metadata format: 1.0, 1.1 or 1.2.
+    /// Metadata format.
     pub version: Version,
     /// The level.
     pub level: Level,
@@ -42,8 +44,12 @@ pub struct Recipe {
     pub layout: u32,
     /// Bytes in a chunk; 0 where the level has none.
     pub chunk_bytes: u64,
-    /// The array's name.
+    /// The array's name; metadata 0.90 has none.
     pub name: String,
+    /// The number of the array's device, 5 of `/dev/md5`: only metadata 0.90 has it.
+    pub preferred_minor: u32,
+    /// The flags of each member: slots first, then spares. Members beyond the list have none.
+    pub device_flags: Vec<DeviceFlags>,
     /// Where data begins on each member, in bytes; mdadm's choice when `None`.
     pub data_offset_bytes: Option<u64>,
     /// Bytes used of each member; when `None`, as many as the smallest member allows.
@@ -58,6 +64,9 @@ pub struct Recipe {
     pub set_uuid: [u8; 16],
     /// What the members hold before.
     pub contents: Contents,
+    /// Of [`Contents::Unknown`] at levels with parity: fill nothing with zeros, and mark the array for a resync. A missing
+    /// member, whose data parity is to have, and a log, which relies on parity, rule that out.
+    pub resync_later: bool,
     /// Keep checksums of every block.
     pub integrity: bool,
     /// Accept members that carry a superblock or another known signature.
@@ -80,6 +89,8 @@ impl Recipe {
             layout: default_layout(level),
             chunk_bytes: if level.has_chunks() { CHUNK_BYTES } else { 0 },
             name: String::new(),
+            preferred_minor: 0,
+            device_flags: Vec::new(),
             data_offset_bytes: None,
             component_bytes: None,
             bitmap: BitmapChoice::None,
@@ -87,10 +98,18 @@ impl Recipe {
             stripe_log: false,
             set_uuid,
             contents: Contents::Unknown,
+            resync_later: false,
             integrity: false,
             overwrite: false,
             logical_block_bytes: 0,
         }
+    }
+}
+
+impl Recipe {
+    /// Whether parity is computed once the array runs.
+    fn is_parity_left(&self) -> bool {
+        self.resync_later && self.level.has_parity() && !self.parity_log && !self.stripe_log
     }
 }
 
@@ -185,6 +204,8 @@ pub async fn create_announced<M: Member, C: Clock>(
     progress: &dyn Fn(u64, u64),
     begin: &dyn Fn(),
 ) -> Result<(), Refusal> {
+    let is_whole = newcomers.slots.iter().all(Option::is_some) && newcomers.journal.is_none();
+    let recipe = &Recipe { resync_later: recipe.resync_later && is_whole, ..recipe.clone() };
     check_free(recipe, &newcomers, pool).await?;
     let plans = plan_members(recipe, &newcomers, clock)?;
     begin();
@@ -236,11 +257,15 @@ fn cut_short(refusal: Refusal, changed: &str) -> Refusal {
 }
 
 fn needs_zeroes(recipe: &Recipe) -> bool {
-    recipe.contents == Contents::Unknown && recipe.level.has_parity() && !is_lockless(recipe)
+    recipe.contents == Contents::Unknown
+        && recipe.level.has_parity()
+        && !recipe.is_parity_left()
+        && !is_lockless(recipe)
 }
 
 fn needs_resync(recipe: &Recipe) -> bool {
-    recipe.contents == Contents::Unknown && recipe.level.redundancy() == Redundancy::Copies && !is_lockless(recipe)
+    let is_left = recipe.level.redundancy() == Redundancy::Copies || recipe.is_parity_left();
+    recipe.contents == Contents::Unknown && is_left && !is_lockless(recipe)
 }
 
 fn is_lockless(recipe: &Recipe) -> bool {
@@ -328,8 +353,10 @@ fn plan_members<'a, M: Member, C: Clock>(
         let Candidate { name, member } = &newcomer.candidate;
         let number = DeviceNumber(number as u16);
         let bytes = member.limits().bytes;
-        let superblock = Superblock::new(&blueprint, &placement, number, newcomer.device_uuid, bytes)
-            .map_err(|defect| Refusal::defect(name, defect))?;
+        let mut superblock = Superblock::new(&blueprint, &placement, number, newcomer.device_uuid, bytes)
+            .map_err(|defect| Refusal::defect(name, defect))?
+            .with_preferred_minor(recipe.preferred_minor);
+        superblock.device_flags = recipe.device_flags.get(usize::from(number.0)).copied().unwrap_or_default();
         if recipe.integrity && superblock.own_role() != DeviceRole::Journal {
             Layout::of(&superblock).map_err(|defect| Refusal::defect(name, defect))?;
         }

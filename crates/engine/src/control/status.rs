@@ -15,7 +15,7 @@ use crate::device::{Device, DeviceState};
 pub use crate::metadata::bitmap::BitmapStatus;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
-use format::superblock::Resync;
+use format::superblock::{DeviceFlags, Resync};
 use format::text::quoted;
 use serde::Serialize;
 
@@ -123,6 +123,10 @@ pub struct MemberStatus {
     pub corrected_sectors: u32,
     /// Bytes of its data in its bad-block log: they must not be read.
     pub bad_bytes: u64,
+    /// Whether it is read only where no other member can serve (RAID-1).
+    pub write_mostly: bool,
+    /// Whether md is to fail its requests fast.
+    pub failfast: bool,
     /// Whether a NAS kernel has set its flag "disk error" for this member.
     pub disk_error: bool,
     /// Bytes that the member has no room for: they are in memory alone until it has.
@@ -248,6 +252,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
 fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStatus {
     let totals = device.activity.totals();
+    let flags = device.superblock.borrow().device_flags;
     MemberStatus {
         name: device.name.clone(),
         slot,
@@ -275,6 +280,8 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
         to_heal_bytes: device.faults.queued_bytes(),
         corrected_sectors: device.superblock.borrow().corrected_reads,
         bad_bytes: device.bad.bytes(),
+        write_mostly: flags.contains(DeviceFlags::WRITE_MOSTLY),
+        failfast: flags.contains(DeviceFlags::FAIL_FAST),
         disk_error: device.superblock.borrow().disk_errors.contains(&device.superblock.borrow().device_number),
         owed_bytes: device.owed.bytes(),
     }

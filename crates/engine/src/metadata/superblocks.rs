@@ -19,7 +19,7 @@ use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
 use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
-use format::superblock::{DeviceRole, Resync, Superblock, Timestamp};
+use format::superblock::{DeviceFlags, DeviceRole, Resync, Superblock, Timestamp, Version};
 use format::units::{Sectors, Slot};
 use std::rc::Rc;
 
@@ -442,6 +442,26 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let slot = self.core.slot_of_device(&device);
         self.set_faulty(&change, &device);
         self.core.report_change(&device, slot, ChangeKind::Left, Some("marked faulty by request"));
+        self.publish(&change).await.map_err(|error| error.refusal().of(&device.name))
+    }
+
+    /// [`crate::Array::change_flags`].
+    pub(crate) async fn change_flags(&self, member: &str, set: DeviceFlags, clear: DeviceFlags) -> Result<(), Refusal> {
+        let change = self.enter_to_change()?.begin().await.map_err(|error| Refusal::new(error.reason))?;
+        let device = self.core.find(member)?;
+        let refuse = |reason: &str| Err(Refusal::new(reason).of(&device.name));
+        if device.state.get() == DeviceState::Faulty {
+            return refuse("is faulty, and its superblock is not written any more");
+        }
+        if device.superblock.borrow().version == Version::V0_90 {
+            return refuse("mdadm takes a flag in metadata 0.90 for a member's wrong state");
+        }
+        let flags = device.superblock.borrow().device_flags;
+        let wanted = DeviceFlags((flags.0 | set.0) & !clear.0);
+        if wanted == flags {
+            return Ok(());
+        }
+        device.superblock.borrow_mut().device_flags = wanted;
         self.publish(&change).await.map_err(|error| error.refusal().of(&device.name))
     }
 

@@ -150,6 +150,55 @@ fn arrays_are_assembled_as_mdadm_assembles_them() {
 }
 
 #[test]
+fn what_create_is_told_is_in_the_superblocks() {
+    let place = Place::new(&["a", "b", "c", "d"]);
+    let uuid = "01020304:05060708:090a0b0c:0d0e0f10";
+    place.mdadm(&format!("-C /dev/md0 -l1 -n2 -z 10001 -u {uuid} --failfast a -W b")).ok();
+    place.mdadm("-S /dev/md0").ok();
+    let examined = parsed(&place.here.run("examine --json a b").ok().text());
+    let of = |member: usize| {
+        let found = &examined["members"][member];
+        (found["write_mostly"].as_bool(), found["failfast"].as_bool())
+    };
+    assert_eq!((of(0), of(1)), ((Some(false), Some(true)), (Some(true), Some(true))), "{examined}");
+    assert_eq!(examined["arrays"][0]["uuid"], uuid);
+    assert_eq!(examined["arrays"][0]["status"]["component_bytes"], 10_001 << 10);
+
+    place.mdadm(&format!("-C /dev/md5 -l1 -n2 -e0.90 -u {uuid} c d")).ok();
+    let detail = place.mdadm("-D /dev/md5").ok().text();
+    assert_eq!((said(&detail, "Version"), said(&detail, "Preferred Minor")), ("0.90", "5"), "{detail}");
+    place.mdadm("-S /dev/md5").ok();
+    let text = place.mdadm("-E d").ok().text();
+    assert_eq!((said(&text, "UUID"), said(&text, "Preferred Minor")), (uuid, "5"), "{text}");
+}
+
+#[test]
+fn flags_are_set_and_cleared_and_any_spare_replaces_a_member() {
+    let place = Place::new(&["a", "b", "c", "d"]);
+    place.mdadm("-C /dev/md0 -l1 -n2 -x1 --assume-clean a b c").ok();
+    let rows = || place.mdadm("-D /dev/md0").ok().text();
+    place.mdadm("/dev/md0 --add -W --failfast d").expect(0, &[&format!("mdadm: added {}", place.path("d"))]);
+    assert!(rows().contains(&format!("writemostly failfast spare   {}\n", place.path("d"))), "{}", rows());
+    assert!(place.here.run("mdstat").ok().text().contains(" d[3](W)(S) c[2](S) "), "as the driver marks them");
+    place.here.run("set failfast=-d write-mostly=b").ok();
+    assert!(rows().contains(&format!("active sync writemostly   {}\n", place.path("b"))), "{}", rows());
+    assert!(rows().contains(&format!("writemostly spare   {}\n", place.path("d"))), "{}", rows());
+    place.here.run("set write-mostly=e").expect(2, &["e"]);
+
+    let marked = format!("mdadm: Marked {} in /dev/md0 for replacement", place.path("a"));
+    place.mdadm("/dev/md0 --replace a").expect(0, &[&marked]);
+    place.here.run("wait healthy").ok();
+    while rows().contains("rebuilding") {}
+    assert!(rows().contains(&format!("active sync   {}\n", place.path("c"))), "{}", rows());
+    place.mdadm("/dev/md0 --remove a d").ok();
+    place.here.run("replace b").expect(2, &["the array has no spare", "name the new member"]);
+    place.mdadm("-S /dev/md0").ok();
+    let examined = parsed(&place.here.run("examine --json b d").ok().text());
+    let is_write_mostly = |member: usize| examined["members"][member]["write_mostly"] == true;
+    assert!(is_write_mostly(0) && is_write_mostly(1), "{examined}");
+}
+
+#[test]
 fn nothing_of_somebodys_is_overwritten_and_what_is_not_here_changes_nothing() {
     let place = Place::new(&["a", "b", "c"]);
     place.here.run("create --level 1 --name host:kept a b").ok();
@@ -160,8 +209,10 @@ fn nothing_of_somebodys_is_overwritten_and_what_is_not_here_changes_nothing() {
         ("--create /dev/md0 -l1 -n1 a b", 2, "You have listed more devices (2) than are in the array(1)!"),
         ("--create /dev/md0 -n2 a b", 2, "a RAID level is needed"),
         ("--create /dev/md0 -l7 -n2 a b", 2, "invalid raid level: 7"),
-        ("--create /dev/md0 -l1 -n2 -e 0.90 a b", 2, "--metadata=0.90: not yet"),
-        ("--create /dev/md0 -l1 -n2 -z 4096 a b", 2, "-z: not yet"),
+        ("--create /dev/md0 -l1 -n2 -e imsm a b", 2, "--metadata=imsm: not here"),
+        ("--create /dev/md0 -l1 -n2 -z 1T -R a c", 2, "a member has room for only"),
+        ("--create /dev/md0 -l1 -n2 -u 12:34 a b", 2, "Bad uuid: 12:34"),
+        ("--create /dev/md0 -l1 -n2 -e0.90 -R a -W c", 2, "wrong state"),
         ("--create /dev/md0 -l1 -n2 a gone", 2, "cannot open"),
         ("--create x -l1 -n2 a b", 2, "unexpected name for a device"),
         ("--zero-superblock a c", 2, ""),

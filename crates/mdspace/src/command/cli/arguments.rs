@@ -222,13 +222,36 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_sensible)]
     pub(crate) size: Option<Size>,
 
+    /// Bytes to use of each member, instead of all that the smallest one has: room for a later, smaller one. mdadm
+    /// calls this --size
+    #[arg(long, value_name = "SIZE", value_parser = parse_sensible, conflicts_with = "geometry")]
+    pub(crate) component_size: Option<Size>,
+
     /// A spare member; may be given several times
     #[arg(long, value_name = "MEMBER", help_heading = "Members")]
     pub(crate) spare: Vec<PathBuf>,
 
+    /// This one of the members is read only where no other can serve: a slow or distant copy (RAID-1); may be given
+    /// several times
+    #[arg(long, value_name = "MEMBER", help_heading = "Members")]
+    pub(crate) write_mostly: Vec<PathBuf>,
+
+    /// The kernel's md is to fail this member's requests fast, in place of repeating them (RAID-1 and RAID-10); may be
+    /// given several times. mdspace repeats none
+    #[arg(long, value_name = "MEMBER", help_heading = "Members")]
+    pub(crate) failfast: Vec<PathBuf>,
+
     /// Version of the superblock, which also decides its place on the member
     #[arg(long, value_enum, default_value_t = Metadata::V1_2, value_name = "VERSION", help_heading = "Metadata and logs")]
     pub(crate) metadata: Metadata,
+
+    /// The array's uuid, in place of a random one: 32 hexadecimal digits, as in mdadm.conf
+    #[arg(long, value_parser = parse_new_uuid, help_heading = "Metadata and logs")]
+    pub(crate) uuid: Option<NewUuid>,
+
+    /// The number of the array's device, 5 of /dev/md5, which metadata 0.90 has in place of a name
+    #[arg(long, value_name = "NUMBER", help_heading = "Metadata and logs")]
+    pub(crate) preferred_minor: Option<u32>,
 
     /// Where data begins on each member, instead of the usual offset
     #[arg(long, value_name = "SIZE", value_parser = parse_sensible, help_heading = "Metadata and logs")]
@@ -267,6 +290,10 @@ pub(crate) struct CreateArguments {
     #[arg(long, help_heading = "Members")]
     pub(crate) assume_clean: bool,
 
+    /// Do not wait until copies and parity agree: `serve` goes on with that while the array is in use, as md does
+    #[arg(long, conflicts_with = "assume_clean", help_heading = "Members")]
+    pub(crate) resync_later: bool,
+
     /// Keep a checksum of every 4 KiB of every member, so that reads detect and repair corrupt blocks
     #[arg(long)]
     pub(crate) integrity: bool,
@@ -304,6 +331,9 @@ impl CreateArguments {
 /// Superblock versions that `create` can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Metadata {
+    /// At the member's end: for kernels and boot loaders that know no other. At most 27 members, of less than 4T
+    #[value(name = "0.90", alias = "0")]
+    V0_90,
     /// At the member's end
     #[value(name = "1.0")]
     V1_0,

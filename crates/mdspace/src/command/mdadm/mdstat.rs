@@ -57,7 +57,8 @@ fn member_text(member: &Member) -> String {
         "replacement" => "(R)",
         _ => "",
     };
-    format!(" {name}[{}]{mark}", member.device_number)
+    let flag = if member.write_mostly { "(W)" } else { "" };
+    format!(" {name}[{}]{flag}{mark}", member.device_number)
 }
 
 /// What the level adds: its layout, and its slots.
