@@ -372,11 +372,11 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
         let read_only = random.once_in(2);
         let options = AssembleOptions { read_only, replay: read_only, force, ..AssembleOptions::default() };
         let context = format!("seed {seed}, {shape:?} without {lost:?}");
+        let truth = scene.truth.borrow().clone();
         let checking = async {
             let array = assemble(&members, options, &world).await.unwrap_or_else(|why| panic!("{context}: {why}"));
             let is_told = |warning: &String| warning.contains("the write journal was replayed");
             has_replayed.set(array.status().warnings.iter().any(is_told));
-            let truth = scene.truth.borrow().clone();
             scene.check(&array, &truth).await
         };
         let found = world.run(checking, || false).expect("the power does not go");
