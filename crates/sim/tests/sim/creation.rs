@@ -174,8 +174,8 @@ fn a_resync_that_creation_leaves_for_later_makes_parity_right() {
         let newcomer =
             |(index, candidate)| (index > 0).then_some(Newcomer { candidate, device_uuid: [index as u8; 16] });
         let slots: Vec<_> = candidates(&members).into_iter().enumerate().map(newcomer).collect();
-        let made = create(&recipe(Contents::Unknown), &slots, &[], &Pool::new(8 << 20), &world.clock(), &|_, _| {});
-        made.await.expect("it is created");
+        let (recipe, pool) = (recipe(Contents::Unknown), Pool::new(8 << 20));
+        create(&recipe, &slots, &[], &pool, &world.clock(), &|_, _| {}).await.expect("it is created");
         let array = assembled(&members[1..]).await;
         assert!(array.status().in_agreement && all(&array).await.iter().all(|byte| *byte == 0));
         array.stop().await.expect("no other failed");
