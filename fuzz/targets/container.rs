@@ -30,9 +30,9 @@ fn imsm(input: &[u8]) -> Vec<u8> {
     block[..24].copy_from_slice(b"Intel Raid ISM Cfg Sig. ");
     block[0x24..0x28].copy_from_slice(&512_u32.to_le_bytes());
     block[0x34..0x38].fill(0);
-    let sum = block.chunks_exact(4).fold(0_u32, |sum, word| {
-        sum.wrapping_add(u32::from_le_bytes(word.try_into().expect("four bytes")))
-    });
+    let sum = block
+        .chunks_exact(4)
+        .fold(0_u32, |sum, word| sum.wrapping_add(u32::from_le_bytes(word.try_into().expect("four bytes"))));
     block[0x20..0x24].copy_from_slice(&sum.to_le_bytes());
     disk
 }
@@ -58,7 +58,8 @@ fn ddf(input: &[u8]) -> Vec<u8> {
     let records = &mut disk[(primary + 1) * 512..(primary + 10) * 512];
     let length = input.len().min(records.len());
     records[..length].copy_from_slice(&input[..length]);
-    let parts = [(0..1024, 0x2222_2222), (1024..2048, 0xdddd_dddd), (2048..3072, 0xeeee_eeee), (4096..4608, 0x3333_3333)];
+    let parts =
+        [(0..1024, 0x2222_2222), (1024..2048, 0xdddd_dddd), (2048..3072, 0xeeee_eeee), (4096..4608, 0x3333_3333)];
     for (range, signature) in parts {
         sign(&mut records[range], signature);
     }
@@ -66,7 +67,8 @@ fn ddf(input: &[u8]) -> Vec<u8> {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let found: Vec<Container> = [input.to_vec(), imsm(input), ddf(input)].iter().filter_map(|disk| read(disk)).collect();
+    let found: Vec<Container> =
+        [input.to_vec(), imsm(input), ddf(input)].iter().filter_map(|disk| read(disk)).collect();
     let disks: Vec<&Container> = found.iter().collect();
     for volume in container::volumes(&disks) {
         assert!(!volume.slots.is_empty());

@@ -35,7 +35,11 @@ fuzz_target!(|input: &[u8]| {
         for repair in header.entries.iter().filter_map(|entry| entry.repair(&parity).ok()) {
             assert!(repair.changed.start < repair.changed.end && repair.changed.end <= parity.data_chunks());
             let stripe = repair.stripe.component().0..repair.stripe.component().0 + parity.chunk_bytes();
-            assert!(stripe.start <= repair.rows.start && repair.rows.start < repair.rows.end && repair.rows.end <= stripe.end);
+            assert!(
+                stripe.start <= repair.rows.start
+                    && repair.rows.start < repair.rows.end
+                    && repair.rows.end <= stripe.end
+            );
         }
         assert_eq!(Header::decode(&header.encode(), &UUID, log_bytes), Ok(header));
     }

@@ -135,9 +135,9 @@ for version in 0.90 1.0 1.1 1.2; do
   changed $version none
   changed $version internal
 done
-for version in 1.0 1.1 1.2; do
+for version in 0.90 1.0 1.1 1.2; do
   made $version linear 0 0 none 8M 9M
-  made $version 0 2 64 none 8M 9M 12M
+  if [ $version = 0.90 ]; then made $version 0 0 64 none 8M 8M 8M; else made $version 0 2 64 none 8M 9M 12M; fi
   made $version 1 0 0 internal 8M 8M
   made $version 4 0 64 none 8M 8M 8M
   made $version 5 2 64 64 8M 9M 8M

@@ -2,7 +2,7 @@
 # Arrays that the real driver left with something unfinished, which is read without writing: what mdspace reads of them, and
 # what the driver does.
 #
-#   unfinished.sh MDSPACE [PART]...    PART: logs, own, journaled, shapes; all without one
+#   unfinished.sh MDSPACE [PART]...    PART: logs, own, journaled, own_journaled, shapes; all without one
 #
 # Runs in a guest (tests/kernel/init.sh). Each state is one that a loss of power can leave: the members are mixed of what they
 # were before a write and after it. The driver's own start says which bytes are right. Of mdspace is demanded that it reads the
@@ -10,7 +10,7 @@
 # that the log cannot give it. Ends with status 1 at the first that is otherwise.
 set -euo pipefail
 mdspace=$1
-[ $# != 1 ] || set -- "$1" logs own journaled shapes
+[ $# != 1 ] || set -- "$1" logs own journaled own_journaled shapes
 . "$(dirname "$0")/common.sh"
 
 MEMBER_BYTES=$((6 << 20))
@@ -253,8 +253,80 @@ journals() {
                 $([ "$number" = "$count" ] || echo "0:$MEMBER_BYTES") || fail "$told"
             [ "$number" = "$missing" ] || cut+=("cut$number")
         done
+        [ "$missing" != $((level - 6)) ] || taken_over
         compare
         cmp got is || fail "what the journal holds is not read"
+    done
+}
+
+# taken_over: mdspace replays the journal of `cut` on copies of the members, writes, and is killed. The driver goes on.
+taken_over() {
+    local file taken copies=()
+    for file in "${cut[@]}"; do
+        hand copy "$file" 0 "own-$file" 0 -1 || fail "$told"
+        copies+=("own-$file")
+    done
+    serve "${copies[@]}"
+    hand receive sure || fail "$told"
+    cmp is sure || fail "once the journal is replayed on the members, other bytes are read"
+    hand send pool $((5 * 4096)) $((11 * 4096)) || fail "$told"
+    hand receive sure || fail "$told"
+    kill_server
+    hand attach "${copies[@]}"
+    read -ra taken <<<"$told"
+    assemble "${taken[@]}"
+    is $md/consistency_policy journal || fail "md does not use the journal"
+    cmp sure /dev/md0 || fail "md reads other bytes once mdspace has used the journal"
+    finished
+    ! is $md/degraded 0 || checked
+    stop_md
+    losetup --detach "${taken[@]}"
+    rm "${copies[@]}"
+    ((++tried))
+}
+
+# examined: what mdadm says of the members, but for what differs with each array.
+examined() { for member in "${members[@]}"; do mdadm --examine "$member" | sed '/UUID\|Time\|Checksum\|Name\|Events/d'; done; }
+
+# own_journal LEVEL COUNT MISSING...: as `journals`, of an array that mdspace made and wrote to until it was killed, without
+# each of these members, or any if it is -1.
+own_journal() {
+    local level=$1 count=$2 number missing write
+    scene="our journal of level $level on $count members"
+    shift 2
+    rm -f was is before? after?
+    blank $((count + 1))
+    mdadm --create /dev/md0 --quiet --run --level="$level" --chunk=16 --raid-devices="$count" --assume-clean \
+        --write-journal "${members[count]}" "${members[@]:0:count}"
+    stop_md
+    examined >theirs
+    "$mdspace" create --force --level "$level" --chunk 16K --assume-clean --write-journal "${members[count]}" \
+        "${members[@]:0:count}" >/dev/null 2>&1
+    examined >ours
+    cmp theirs ours || fail "its superblocks are not mdadm's: $(diff theirs ours)"
+    data_at=$(superblock_number "${members[0]}" 'Data Offset')
+    head -c $((8 << 20)) /dev/urandom >other
+    serve "${members[@]}"
+    hand send pool 0 $((8 << 20)) || fail "$told"
+    flushed
+    kept before
+    hand receive was || fail "$told"
+    for write in 4:1 21:4 64:$(((count + 3 - level) * 4)) 101:6; do
+        hand send other $((${write%:*} * 4096)) $((${write#*:} * 4096)) || fail "$told"
+    done
+    hand receive is || fail "$told"
+    kill_server
+    kept after
+    for missing in "$@"; do
+        cut=()
+        for number in "${!members[@]}"; do
+            hand cut "before$number" "after$number" "cut$number" $((data_at * 512)) $RANDOM \
+                $([ "$number" = "$count" ] || echo "0:$MEMBER_BYTES") || fail "$told"
+            [ "$number" = "$missing" ] || cut+=("cut$number")
+        done
+        taken_over
+        compare
+        cmp got is || fail "what our journal holds is not read"
     done
 }
 
@@ -337,6 +409,10 @@ journaled() {
         journals 5 3 $mode
         journals 6 4 $mode
     done
+}
+own_journaled() {
+    own_journal 4 3 -1 1
+    own_journal 6 4 -1 0
 }
 shapes() {
     reshape 1 1 --raid-devices=3 --level=5 --chunk=64 -- --raid-devices=4

@@ -19,8 +19,8 @@ use crate::guest::{Guest, Outcome};
 use crate::kernels::Kernel;
 use crate::steps::{Log, Stage, Step, Verdict};
 use crate::{
-    cases, cross, dist, figures, fuzz, lab, matrix, mutants, package, promtool, release, root, rot, setup, sim,
-    systems, tidy,
+    cases, cross, dist, figures, fuzz, lab, matrix, mutants, package, policies, promtool, release, root, rot, setup,
+    sim, systems, tidy,
 };
 
 pub(crate) const fn step(
@@ -221,6 +221,12 @@ pub(crate) const STEPS: &[Step] = &[
         attack,
     )),
     beside(step(
+        "crashes",
+        "a kernel panics amid writes to degraded arrays, and logs keep what was not being written",
+        CLIENTS,
+        policies::crashes::few,
+    )),
+    beside(step(
         "interrupted",
         "one side is interrupted and the other continues: crashes, stale members, recovery",
         CLIENTS,
@@ -232,7 +238,7 @@ pub(crate) const STEPS: &[Step] = &[
 const CASES: &[&str] = &["linux.uml", "mdadm", "modprobe", "dmsetup", "openssl", "sfdisk", "nbdsh", "/usr/bin/python3"];
 
 /// Programs for the end-to-end test.
-const CLIENTS: &[&str] =
+pub(crate) const CLIENTS: &[&str] =
     &["linux.uml", "mdadm", "modprobe", "nbdcopy", "nbdinfo", "qemu-io", "mke2fs", "jq", "python3"];
 
 /// A client that records each request, and the guest that judges.
@@ -503,7 +509,7 @@ fn rescue(log: &mut Log) -> Result<Verdict> {
     run_guest(log, &Guest::default(), "overwritten.sh", &[mdspace.as_os_str(), place.path.as_os_str()])?;
     run_guest(log, &Guest::default(), "nas.sh", &[place.path.as_os_str()])?;
     let mut page = cargo(&["test", "--locked"]);
-    page.args(TESTED).args(["--test", "docs", "--", "--exact", "files_are_rescued_from_what_a_nas_left"]);
+    page.args(TESTED).args(["--test", "command", "--", "--exact", "docs::files_are_rescued_from_what_a_nas_left"]);
     log.run(page.env("MDSPACE_TEST_NAS", &place.path))?;
     Ok(Verdict::Passed("the page's commands, on mdadm's members".to_owned()))
 }
@@ -674,12 +680,19 @@ fn grow(log: &mut Log) -> Result<Verdict> {
 /// Scenes of detail.sh that differ most: metadata 0.90; a spare; a bitmap, and a member missing.
 const DETAILS: [&str; 3] = ["4", "7", "12"];
 
+/// Scenes of created.sh: a size of a RAID-1, flags of members, metadata 0.90 with a bitmap.
+const CREATED: [&str; 3] = ["2", "5", "8"];
+
 fn mdadm_words(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
     let mdspace = root().join(RELEASED);
-    let words: Vec<&OsStr> = std::iter::once(mdspace.as_os_str()).chain(DETAILS.iter().map(OsStr::new)).collect();
-    run_guest(log, &Guest::default(), "detail.sh", &words)?;
-    Ok(Verdict::Passed(log.last_line()?))
+    let mut told = Vec::new();
+    for (script, scenes) in [("detail.sh", DETAILS), ("created.sh", CREATED)] {
+        let words: Vec<&OsStr> = std::iter::once(mdspace.as_os_str()).chain(scenes.iter().map(OsStr::new)).collect();
+        run_guest(log, &Guest::default(), script, &words)?;
+        told.push(log.last_line()?);
+    }
+    Ok(Verdict::Passed(told.join("; ")))
 }
 
 fn bitmap(log: &mut Log) -> Result<Verdict> {
@@ -771,7 +784,7 @@ fn refused(log: &mut Log) -> Result<Verdict> {
     let kills = log.last_line()?;
     // Files that hang: a server goes on beside them, and ends.
     let mut hung = cargo(&["test", "--locked"]);
-    log.run(hung.args(TESTED).args(["--test", "hung"]).env("MDSPACE_IO", "threads"))?;
+    log.run(hung.args(TESTED).args(["--test", "command", "--", "hung::"]).env("MDSPACE_IO", "threads"))?;
     let soak = directory("soak")?;
     log.run(Command::new(scripts.join("soak.py")).arg(&program).arg(soak).arg(REFUSED_SOAK_SECONDS))?;
     Ok(Verdict::Passed(format!("{kills}; {}", log.last_line()?)))

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::steps::Log;
 use crate::systems::System;
-use crate::{apt, root};
+use crate::{apt, lockless, root};
 
 /// Chooses a kernel.
 #[derive(Clone, Copy, Default)]
@@ -27,6 +27,8 @@ pub(crate) enum Kernel {
     Distribution,
     /// Debian 13's kernel if it is available, otherwise the distribution's.
     Newer,
+    /// The kernel with lockless bitmaps, which is built here ([`lockless`]).
+    Lockless,
     /// The kernel of a whole system in emulation.
     System(System),
 }
@@ -74,6 +76,11 @@ impl Kernel {
                 let words = vec!["env".into(), libraries, place.join(PROGRAM).into()];
                 Start { words, modules: place.join(MODULES), directory: place }
             }
+            Kernel::Lockless => Start {
+                words: vec![lockless::program().into()],
+                modules: lockless::place().join("modules"),
+                directory: root().to_path_buf(),
+            },
             _ => Start {
                 words: vec![PROGRAM.into()],
                 modules: Path::new("/").join(MODULES),

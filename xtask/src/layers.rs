@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::catalogue::{self, Scratch, beside, builds, step};
 use crate::steps::{Log, Step, Verdict};
-use crate::{cross, dist, fuzz, release, root, setup, sim, systems};
+use crate::{cross, dist, fuzz, lockless, policies, release, root, setup, sim, suite, systems};
 
 /// The layer that a run takes its steps from, which also limits their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,12 @@ pub(crate) const LONG: &[Step] = &[
         systems::PAGES_64K_NEED,
         systems::pages_64k,
     )),
+    beside(step(
+        "lockless",
+        "a kernel with lockless bitmaps, which is built here, and mdspace use each other's arrays",
+        lockless::NEEDS,
+        lockless::run,
+    )),
     beside(step("fresh", "fresh histories keep all promises", &[], sim::long)),
     beside(step("fuzz", "no decoder panics on foreign bytes; the corpus is kept and minimized", &["c++"], fuzz::long)),
     beside(step(
@@ -89,8 +95,18 @@ pub(crate) const LONG: &[Step] = &[
         &["fio", "python3"],
         soak,
     )),
+    beside(step(
+        "crashes",
+        "arrays with each consistency policy, amid whose writes a kernel panics, lose nothing that a log keeps",
+        catalogue::CLIENTS,
+        policies::crashes::long,
+    )),
+    beside(step("suite", "mdadm's own suite of tests, against mdspace's mdadm", SUITE, suite::long)),
     beside(step("search", "no shape that detect --search finds is wrong", SEARCHED, search)),
 ];
+
+/// Programs of mdadm's suite and of its adapter.
+const SUITE: &[&str] = &["linux.uml", "modprobe", "nbd-client", "jq", "git", "mke2fs"];
 
 /// Programs that make file systems, and judge them.
 const SEARCHED: &[&str] = &["python3", "mke2fs", "debugfs", "mkfs.xfs", "mkfs.btrfs", "e2fsck"];

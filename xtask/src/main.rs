@@ -15,18 +15,21 @@ mod guest;
 mod kernels;
 mod lab;
 mod layers;
+mod lockless;
 mod loops;
 mod matrix;
 mod mutants;
 mod package;
 #[cfg(test)]
 mod pages;
+mod policies;
 mod promtool;
 mod release;
 mod rot;
 mod setup;
 mod sim;
 mod steps;
+mod suite;
 mod systems;
 mod tidy;
 
@@ -91,12 +94,16 @@ enum Chore {
     Cases,
     /// Make the tables of systems from what the steps of the last runs recorded
     Systems,
+    /// Measure what each consistency policy loses and costs, beside md, and write docs/policies.md
+    Policies(policies::Arguments),
     /// Run the laboratory, and write its figures into docs/lab.md
     Lab,
     /// Build the release and a Debian package with man pages, completions and units, in target/dist
     Package,
     /// Make the files of a release in target/dist/VERSION, and try them: static commands, packages, a container's image
     Dist,
+    /// Run mdadm's own suite of tests against `mdspace mdadm`, and make docs/mdadm-suite.md of the results
+    Suite(suite::SuiteArguments),
     /// Run a shell script under the real md driver, in a User Mode Linux guest
     Kernel(KernelArguments),
 }
@@ -193,10 +200,12 @@ fn main() -> ExitCode {
             println!("docs/systems.md and README.md: {count} new records");
             ExitCode::SUCCESS
         }),
+        Chore::Policies(arguments) => policies::run(&arguments),
         Chore::Lab => lab(),
         Chore::Package => package(),
         Chore::Dist => steps::run(Layer::Long(DIST_MINUTES), &["setup".into(), "dist".into()]),
         Chore::Kernel(arguments) => kernel(&arguments),
+        Chore::Suite(arguments) => suite::run(&arguments),
     };
     match result {
         Ok(code) => code,

@@ -53,6 +53,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("libc6-dev-ppc64el-cross", "/usr/powerpc64le-linux-gnu/lib/libc.so.6"),
     ("qemu-system-ppc", "qemu-system-ppc64"),
     ("xz-utils", "xz"),
+    ("make", "make"),
+    ("flex", "flex"),
+    ("bison", "bison"),
+    ("bc", "bc"),
     ("systemd", "systemd-analyze"),
 ];
 

@@ -23,6 +23,7 @@ use crate::seam::durability::Durability;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member};
 use crate::seam::observe::Observer;
+use format::superblock::DeviceFlags;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -247,6 +248,15 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// When the member may lack more than that, with nothing written; or when it failed meanwhile.
     pub async fn re_add(&self, candidate: Candidate<M>) -> Result<(), Refusal> {
         self.0.re_add(candidate).await
+    }
+
+    /// Sets the flags in `set` of a member, and clears those in `clear`, as mdadm's `--write-mostly` and `--nofailfast`.
+    ///
+    /// # Errors
+    /// When there is no such member, it is faulty, its metadata has no room for flags, or a superblock could not be
+    /// written.
+    pub async fn change_flags(&self, member: &str, set: DeviceFlags, clear: DeviceFlags) -> Result<(), Refusal> {
+        self.0.metadata.change_flags(member, set, clear).await
     }
 
     /// Begins to replace a member by a new one, as mdadm's `--replace --with`; [`Array::keep_whole`] does the

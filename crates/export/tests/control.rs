@@ -118,7 +118,12 @@ fn what_is_asked_reaches_the_backend_and_is_answered() {
         Command::Trace(TraceRequest { from: Some(17) }),
         Command::FailMember(request.clone()),
         Command::RemoveMember(request.clone()),
-        Command::AddMember(mdspace_export::control::AddRequest { member: "a".to_owned(), force: false }),
+        Command::AddMember(mdspace_export::control::AddRequest {
+            member: "a".to_owned(),
+            force: false,
+            write_mostly: false,
+            failfast: false,
+        }),
         Command::ReAddMember(request),
         Command::ReplaceMember(serde_json::from_value(replace).expect("a request")),
         Command::Set(settings),

@@ -199,7 +199,7 @@ fn create(request: &Request, paths: &[&str]) -> Result<()> {
     let blueprint = Blueprint {
         version: request.version,
         set_uuid: *b"made by mdspace!",
-        set_name: SetName::new("mdspace:made")?,
+        set_name: if request.version == Version::V0_90 { SetName::default() } else { SetName::new("mdspace:made")? },
         created: Timestamp { seconds: 1_795_000_000, micros: 0 },
         level: request.level,
         layout: request.layout,
@@ -226,6 +226,5 @@ fn create_one(blueprint: &Blueprint, placement: &Placement, number: DeviceNumber
         bytes[..bitmap::SUPER_BYTES].copy_from_slice(&header.encode());
         member.file.write_all_at(&bytes, at.0)?;
     }
-    assert!(blueprint.version != Version::V0_90, "refused by placement");
     member.write(&superblock)
 }

@@ -4,8 +4,10 @@
 //! that the chunk was being written. After an unclean stop, only these chunks need a resync. A stale bitmap is
 //! worthless: then every chunk needs a resync.
 //!
-//! Decoding never writes and never repairs. The lockless variant is only read. Facts: `drivers/md/md-bitmap.{c,h}`,
-//! `drivers/md/md-llbitmap.c`; `docs/format.md`.
+//! The lockless variant has a byte of state in place of each bit ([`crate::lockless`]).
+//!
+//! Decoding never writes and never repairs. Facts: `drivers/md/md-bitmap.{c,h}`, `drivers/md/md-llbitmap.c`;
+//! `docs/format.md`.
 
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
@@ -14,6 +16,7 @@ use zerocopy::little_endian as le;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::Defect;
+use crate::lockless;
 use crate::units::{SECTOR_BYTES, Sectors};
 
 /// `bitm`.
@@ -21,12 +24,6 @@ const MAGIC: u32 = 0x6d74_6962;
 
 /// Bytes of the bitmap's superblock. The bits follow it.
 pub const SUPER_BYTES: usize = 256;
-
-/// With [`Kind::Lockless`]: the position of the chunks' states in the bitmap, a byte each.
-pub const LOCKLESS_STATES_AT: u64 = 1024;
-
-/// The state of a chunk whose parity and copies agree. In all others they may not.
-pub const LOCKLESS_CLEAN: u8 = 1;
 
 /// The kernel writes bitmaps in whole blocks of this many bytes.
 const BLOCK_BYTES: u64 = 4096;
@@ -71,8 +68,25 @@ pub enum Kind {
     Normal,
     /// Version 5: one bitmap per node of a cluster.
     Clustered,
-    /// Version 6: a byte of state per chunk instead of a bit. Its fields are not checked.
+    /// Version 6: a byte of state per chunk instead of a bit, and the size of a chunk in sectors instead of bytes.
     Lockless,
+}
+
+impl Kind {
+    /// Bytes in which the superblock counts the size of a chunk.
+    fn chunk_unit(self) -> u64 {
+        if self == Self::Lockless { SECTOR_BYTES } else { 1 }
+    }
+
+    /// Bytes of the bitmap before the first chunk's bit or state.
+    pub fn head_bytes(self) -> u64 {
+        if self == Self::Lockless { lockless::STATES_AT } else { SUPER_BYTES as u64 }
+    }
+
+    /// Bytes that the bits or states of this many chunks take.
+    pub fn map_bytes(self, chunks: u64) -> u64 {
+        if self == Self::Lockless { chunks } else { chunks.div_ceil(8) }
+    }
 }
 
 /// The `state` field. Bits without a name are preserved.
@@ -84,6 +98,10 @@ impl State {
     pub const STALE: Self = Self(1 << 1);
     /// Writing the bitmap failed: every chunk counts as set.
     pub const WRITE_ERROR: Self = Self(1 << 2);
+    /// A lockless bitmap that mdadm made, and that no kernel has begun to use. It has no states yet.
+    pub const FIRST_USE: Self = Self(1 << 3);
+    /// A lockless bitmap whose clearing took longer than its period. It means nothing on disk.
+    pub const DAEMON_BUSY: Self = Self(1 << 5);
 
     /// Whether all of `other`'s bits are set.
     pub const fn contains(self, other: Self) -> bool {
@@ -128,13 +146,6 @@ fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect
 }
 
 impl BitmapSuper {
-    /// The number of states of a lockless bitmap; `None` when its fields make no sense.
-    pub fn lockless_chunks(&self) -> Option<u64> {
-        let covered = self.sync_size.checked_bytes()?;
-        let is_sound = self.chunk_bytes.is_power_of_two() && self.chunk_bytes >= SECTOR_BYTES;
-        is_sound.then(|| covered.div_ceil(self.chunk_bytes))
-    }
-
     /// A valid bitmap of a new array, with md's defaults.
     ///
     /// # Panics
@@ -158,6 +169,19 @@ impl BitmapSuper {
         }
     }
 
+    /// A valid lockless bitmap of a new array, with md's defaults, in a room of `reserved`.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    pub fn new_lockless(uuid: [u8; 16], sync_size: Sectors, chunk_bytes: u64, events: u64, reserved: Sectors) -> Self {
+        Self {
+            kind: Kind::Lockless,
+            daemon_sleep_seconds: lockless::DAEMON_SLEEP_SECONDS,
+            sectors_reserved: u32::try_from(reserved.0).expect("a bitmap has less than 2 TiB"),
+            ..Self::new(uuid, sync_size, chunk_bytes, events)
+        }
+    }
+
     /// Decodes the superblock at the start of `bytes`. `room_bytes` limits the bitmap's length
     /// ([`crate::superblock::Superblock::bitmap_room`]).
     ///
@@ -170,18 +194,25 @@ impl BitmapSuper {
         if raw.magic.get() != MAGIC {
             return defect("bitmap.magic", format!("{:08x}, not {MAGIC:08x}", raw.magic));
         }
-        let kind = match raw.version.get() {
-            3 => Kind::HostEndian,
-            4 => Kind::Normal,
-            5 => Kind::Clustered,
-            6 => Kind::Lockless,
-            version => return defect("bitmap.version", format!("{version} is not 3, 4, 5 or 6")),
+        let Some(kind) = Self::kind_of(bytes) else {
+            return defect("bitmap.version", format!("{} is not 3, 4, 5 or 6", raw.version));
         };
         let bitmap = Self::from_raw(kind, raw);
-        if kind != Kind::Lockless {
-            bitmap.check(room_bytes)?;
-        }
+        bitmap.check(room_bytes)?;
         Ok(bitmap)
+    }
+
+    /// The variant of the bitmap whose superblock is at the start of `bytes`, whatever else it says.
+    pub fn kind_of(bytes: &[u8]) -> Option<Kind> {
+        let (raw, _) = Raw::ref_from_prefix(bytes).ok()?;
+        match raw.version.get() {
+            _ if raw.magic.get() != MAGIC => None,
+            3 => Some(Kind::HostEndian),
+            4 => Some(Kind::Normal),
+            5 => Some(Kind::Clustered),
+            6 => Some(Kind::Lockless),
+            _ => None,
+        }
     }
 
     fn from_raw(kind: Kind, raw: &Raw) -> Self {
@@ -192,7 +223,7 @@ impl BitmapSuper {
             events_cleared: raw.events_cleared.get(),
             sync_size: Sectors(raw.sync_size.get()),
             state: State(raw.state.get()),
-            chunk_bytes: raw.chunksize.get().into(),
+            chunk_bytes: u64::from(raw.chunksize.get()) * kind.chunk_unit(),
             daemon_sleep_seconds: raw.daemon_sleep.get(),
             write_behind: raw.write_behind.get(),
             sectors_reserved: raw.sectors_reserved.get(),
@@ -215,7 +246,7 @@ impl BitmapSuper {
         if self.write_behind > WRITE_BEHIND_MAX {
             return defect("bitmap.write_behind", format!("{}, more than {WRITE_BEHIND_MAX}", self.write_behind));
         }
-        let needed = self.bits().div_ceil(8).checked_add(SUPER_BYTES as u64);
+        let needed = self.kind.map_bytes(self.bits()).checked_add(self.kind.head_bytes());
         if needed.is_none_or(|needed| needed > room_bytes) {
             let reason = format!("{} bits do not fit the {room_bytes} bytes available", self.bits());
             return defect("bitmap.sync_size", reason);
@@ -242,7 +273,9 @@ impl BitmapSuper {
             events_cleared: self.events_cleared.into(),
             sync_size: self.sync_size.0.into(),
             state: self.state.0.into(),
-            chunksize: u32::try_from(self.chunk_bytes).expect("a bitmap chunk has 32 bits of bytes").into(),
+            chunksize: u32::try_from(self.chunk_bytes / self.kind.chunk_unit())
+                .expect("the size of a bitmap chunk has 32 bits")
+                .into(),
             daemon_sleep: self.daemon_sleep_seconds.into(),
             write_behind: self.write_behind.into(),
             sectors_reserved: self.sectors_reserved.into(),
@@ -253,9 +286,11 @@ impl BitmapSuper {
         zerocopy::transmute!(raw)
     }
 
-    /// Whether `state` has bits unknown to this crate; newer kernels define more.
+    /// Whether `state` has bits unknown to this crate, or that say that the bitmap has no content yet; newer kernels
+    /// define more.
     pub fn has_unknown_state(&self) -> bool {
-        self.state.0 & !(State::STALE.0 | State::WRITE_ERROR.0) != 0
+        let lockless = if self.kind == Kind::Lockless { State::DAEMON_BUSY.0 } else { 0 };
+        self.state.0 & !(State::STALE.0 | State::WRITE_ERROR.0 | lockless) != 0
     }
 
     /// The number of valid bits. Later bits on disk have no meaning.
@@ -271,10 +306,15 @@ impl BitmapSuper {
         (0..self.bits()).filter(|&bit| is_set(map, bit)).count() as u64
     }
 
+    /// Bytes of superblock and bits or states.
+    pub fn used_bytes(&self) -> u64 {
+        self.kind.head_bytes() + self.kind.map_bytes(self.bits())
+    }
+
     /// Bytes of superblock and bits, in whole blocks of 4 KiB as the kernel writes them. Where the room ends sooner, as
     /// 1 KiB after a 1.0 superblock, whole sectors.
     pub fn bytes_on_disk(&self, room_bytes: u64) -> u64 {
-        let bytes = SUPER_BYTES as u64 + self.bits().div_ceil(8);
+        let bytes = self.used_bytes();
         let blocks = bytes.next_multiple_of(BLOCK_BYTES);
         if blocks <= room_bytes { blocks } else { bytes.next_multiple_of(SECTOR_BYTES) }
     }

@@ -13,7 +13,8 @@ use zerocopy::little_endian as le;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::Defect;
-use crate::units::{SECTOR_BYTES, Sectors};
+use crate::superblock::Superblock;
+use crate::units::{ComponentByte, SECTOR_BYTES, Sectors};
 
 /// Bytes of a block: of a meta block, and of each block of data or parity.
 pub const BLOCK_BYTES: usize = 4096;
@@ -42,6 +43,56 @@ const _: () = {
     assert!(offset_of!(Raw, position) == 24);
 };
 
+/// Bytes that a meta block has for its payloads.
+pub const META_ROOM: usize = BLOCK_BYTES - size_of::<Raw>();
+
+/// Sequence numbers that an empty meta block behind a replayed log leaves out, as the kernel does: no older block that
+/// follows has the next one.
+pub const SEQUENCE_GAP: u64 = 10_000;
+
+/// The part of a journal's device in which its blocks go round. Positions are from its begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ring {
+    blocks: u64,
+}
+
+impl Ring {
+    /// The ring of the journal with this superblock. It may have no block at all.
+    pub fn of(superblock: &Superblock) -> Self {
+        Self { blocks: superblock.data_size.0 / BLOCK_SECTORS }
+    }
+
+    /// Its length.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Whether a meta block may be there.
+    pub fn holds(&self, at: Sectors) -> bool {
+        at.0.is_multiple_of(BLOCK_SECTORS) && at.0 / BLOCK_SECTORS < self.blocks
+    }
+
+    /// The place `blocks` further on.
+    pub fn after(&self, at: Sectors, blocks: u64) -> Sectors {
+        Sectors((at.0 / BLOCK_SECTORS + blocks) % self.blocks * BLOCK_SECTORS)
+    }
+
+    /// Blocks from one place to another.
+    pub fn distance(&self, from: Sectors, to: Sectors) -> u64 {
+        (to.0 / BLOCK_SECTORS + self.blocks - from.0 / BLOCK_SECTORS) % self.blocks
+    }
+
+    /// Blocks from a place to the end, where the ring begins again.
+    pub fn to_the_end(&self, at: Sectors) -> u64 {
+        self.blocks - at.0 / BLOCK_SECTORS
+    }
+
+    /// The place in the data area.
+    pub fn place(&self, at: Sectors) -> ComponentByte {
+        ComponentByte(at.bytes())
+    }
+}
+
 /// What a meta block lists, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload {
@@ -67,6 +118,11 @@ pub enum Payload {
 }
 
 impl Payload {
+    /// Bytes of a meta block for a row with so many blocks of data and parity.
+    pub fn row_bytes(data: usize, parities: usize) -> usize {
+        20 * data + 16 + 4 * parities
+    }
+
     /// Blocks that follow the meta block for it.
     pub fn blocks(&self) -> u64 {
         match self {
@@ -101,6 +157,11 @@ fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect
 }
 
 impl MetaBlock {
+    /// A meta block that lists nothing: where a log without entries begins.
+    pub fn empty(sequence: u64, position: Sectors) -> Self {
+        Self { sequence, position, payloads: Vec::new() }
+    }
+
     /// Decodes the meta block at `position` of the journal of the array with `set_uuid`, which has `parities`.
     ///
     /// # Errors

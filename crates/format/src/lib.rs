@@ -14,6 +14,7 @@ pub mod bitmap;
 pub mod geometry;
 pub mod integrity;
 pub mod journal;
+pub mod lockless;
 pub mod overlay;
 pub mod partial_parity;
 pub mod placement;

@@ -5,11 +5,16 @@
 //! many sizes (`tests/kernel`), and mdadm's manual; `docs/format.md`, "Placement".
 
 use crate::Defect;
+use crate::bitmap::Kind;
 use crate::geometry::{Level, SyncSpace};
 use crate::integrity;
+use crate::lockless;
 use crate::partial_parity::HEADER_BYTES;
 use crate::superblock::{BadBlockPlace, BitmapPlace, PplPlace, Version};
 use crate::units::{SECTOR_BYTES, Sectors};
+
+/// Sectors in a kibibyte, the unit of mdadm's sizes.
+const KIBIBYTE: u64 = 2;
 
 /// Sectors in a mebibyte. Data offsets are multiples of it.
 const MEBIBYTE: u64 = 2048;
@@ -25,6 +30,15 @@ const HEADROOM_MAX: u64 = 128 * MEBIBYTE;
 
 /// Minimum length of a member, in sectors.
 const MEMBER_SECTORS_MIN: u64 = 24;
+
+/// Sectors that 0.90 rounds a member's length down to, and of which it leaves the last ones to its superblock.
+const V0_SECTORS: u64 = 128;
+
+/// 0.90 counts a component in 32 bits of KiB: this many sectors are too many.
+const V0_COMPONENT_SECTORS: u64 = 4 << 31;
+
+/// Bytes between the superblock of 0.90 and the end of the space that it is left, where a bitmap may lie.
+const V0_BITMAP_BYTES: u64 = 60 << 10;
 
 /// Sectors of the partial parity log, in place of a bitmap: constant, where there is room.
 pub(crate) const PARITY_LOG_SECTORS: u64 = 2048;
@@ -49,12 +63,14 @@ pub enum BitmapChoice {
     DefaultChunk,
     /// With chunks of this many bytes: a power of two from 4096 up.
     Chunk(u64),
+    /// A lockless one ([`crate::lockless`]) with md's chunks, or chunks of this many bytes: a power of two from 4096 up.
+    Lockless(Option<u64>),
 }
 
 /// The parameters of a placement, the same for every member; see [`place`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Metadata format: 1.0, 1.1 or 1.2.
+    /// Metadata format.
     pub version: Version,
     /// Level.
     pub level: Level,
@@ -81,6 +97,8 @@ pub struct Request {
 /// A bitmap to create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BitmapPlacement {
+    /// The variant: normal or lockless.
+    pub kind: Kind,
     /// The position.
     pub place: BitmapPlace,
     /// Bytes that one bit covers.
@@ -160,16 +178,47 @@ pub fn place(request: &Request, members_bytes: &[u64]) -> Result<Vec<Placement>,
             format!("one of {short} sectors is too short: {MEMBER_SECTORS_MIN} at least"),
         );
     }
+    if request.integrity && request.version == Version::V0_90 {
+        return defect("placement.version", "checksums are not kept beside metadata 0.90");
+    }
     if request.parity_log {
         check_parity_log(request)?;
     }
     let data_offset = data_offset(request, *first)?;
     let component = component(request, &members, data_offset)?;
-    let bitmap = bitmap(request, component)?;
+    let bitmap = match request.bitmap {
+        BitmapChoice::Lockless(asked) => Some(lockless_bitmap(request, asked, component, data_offset)?),
+        _ => bitmap(request, component)?,
+    };
     members.iter().map(|sectors| place_one(request, *sectors, data_offset, component, bitmap)).collect()
 }
 
+/// The placement on the device of a write journal, of `bytes`, beside members of which one has this placement.
+///
+/// # Errors
+/// When the device is too short, or the array cannot have a journal.
+pub fn place_journal(request: &Request, member: &Placement, bytes: u64) -> Result<Placement, Defect> {
+    let refuse = |reason: &str| defect("placement.journal", reason);
+    if !request.level.has_parity() {
+        return refuse("only levels 4, 5 and 6 have a write journal");
+    }
+    if request.version == Version::V1_0 {
+        return refuse("with metadata 1.0 md does not take one: choose 1.2");
+    }
+    if member.bitmap.is_some() || member.ppl.is_some() {
+        return refuse("md does not take one beside a bitmap or a partial parity log");
+    }
+    let (sectors, data_offset) = (bytes / SECTOR_BYTES, member.data_offset.0);
+    if sectors < data_offset + 8 {
+        return refuse("the device has no room behind its metadata");
+    }
+    place_one(request, sectors, data_offset, member.component.0, None)
+}
+
 fn check_parity_log(request: &Request) -> Result<(), Defect> {
+    if request.version == Version::V0_90 {
+        return defect("placement.ppl", "metadata 0.90 has no partial parity log");
+    }
     if request.level != Level::Raid5 {
         return defect("placement.ppl", "only level 5 has a partial parity log");
     }
@@ -184,12 +233,10 @@ fn check_parity_log(request: &Request) -> Result<(), Defect> {
 
 fn data_offset(request: &Request, first: u64) -> Result<u64, Defect> {
     match (request.version, request.data_offset) {
-        (Version::V0_90, _) => {
-            defect("placement.version", "existing 0.90 arrays are supported, but new ones are not created")
+        (Version::V0_90 | Version::V1_0, None | Some(Sectors(0))) => Ok(0),
+        (Version::V0_90 | Version::V1_0, Some(_)) => {
+            defect("placement.data_offset", format!("with metadata {}, data starts at sector 0", request.version))
         }
-        (Version::V1_0, None) => Ok(0),
-        (Version::V1_0, Some(offset)) if offset.0 == 0 => Ok(0),
-        (Version::V1_0, Some(_)) => defect("placement.data_offset", "with metadata 1.0, data starts at sector 0"),
         (_, Some(offset)) => Ok(offset.0),
         (_, None) => {
             let component = request.component.unwrap_or(Sectors(first)).0.min(first) * SECTOR_BYTES;
@@ -202,9 +249,8 @@ fn data_offset(request: &Request, first: u64) -> Result<u64, Defect> {
 /// Maximum sectors of data on a member of `sectors`.
 fn free_sectors(request: &Request, sectors: u64, data_offset: u64) -> Option<u64> {
     match request.version {
-        Version::V0_90 | Version::V1_0 => {
-            (sectors & !7).checked_sub(16 + BAD_BLOCK_LOG_SECTORS + request.reserved(sectors))
-        }
+        Version::V0_90 => (sectors & !(V0_SECTORS - 1)).checked_sub(V0_SECTORS),
+        Version::V1_0 => (sectors & !7).checked_sub(16 + BAD_BLOCK_LOG_SECTORS + request.reserved(sectors)),
         Version::V1_1 | Version::V1_2 => sectors.checked_sub(data_offset),
     }
 }
@@ -230,12 +276,24 @@ fn component(request: &Request, members: &[u64], data_offset: u64) -> Result<u64
             Some(sectors) => free = free.min(sectors),
         }
     }
+    let component = chosen_component(request, free, unit)?;
+    if request.version == Version::V0_90 && request.level.has_component() && component >= V0_COMPONENT_SECTORS {
+        let reason = format!("{component} sectors, and metadata 0.90 counts less than {V0_COMPONENT_SECTORS} (4 TiB)");
+        return defect("placement.component", reason);
+    }
+    Ok(component)
+}
+
+/// The component, where a member has room for `free` sectors, in whole units.
+fn chosen_component(request: &Request, free: u64, unit: u64) -> Result<u64, Defect> {
+    // Without chunks, a size that the user chooses needs no room for them.
+    let unit = if request.level == Level::Raid1 { KIBIBYTE } else { unit };
     match request.component {
         Some(Sectors(wanted)) if wanted > free => {
             defect("placement.component", format!("{wanted} sectors, but a member has room for only {free}"))
         }
         Some(Sectors(wanted)) if wanted < unit => {
-            defect("placement.component", format!("{wanted} sectors, less than the {unit} of a chunk"))
+            defect("placement.component", format!("{wanted} sectors, and {unit} are the least"))
         }
         Some(Sectors(wanted)) => Ok(wanted / unit * unit),
         None if !request.level.has_component() => Ok(0),
@@ -265,7 +323,7 @@ fn sync_size(request: &Request, component: u64) -> Result<u64, Defect> {
 
 fn bitmap(request: &Request, component: u64) -> Result<Option<BitmapPlacement>, Defect> {
     let asked = match request.bitmap {
-        BitmapChoice::None => return Ok(None),
+        BitmapChoice::None | BitmapChoice::Lockless(_) => return Ok(None),
         BitmapChoice::Auto if component <= 100 << 21 => return Ok(None),
         BitmapChoice::Auto if !request.level.is_redundant() => return Ok(None),
         BitmapChoice::Auto | BitmapChoice::DefaultChunk => None,
@@ -275,7 +333,11 @@ fn bitmap(request: &Request, component: u64) -> Result<Option<BitmapPlacement>, 
         return defect("placement.bitmap", "a level without redundancy has no bitmap");
     }
     let sync_size = sync_size(request, component)?;
-    let chunk_bytes = bitmap_chunk(Sectors(sync_size), asked, bitmap_space(component) * SECTOR_BYTES)?;
+    let room_bytes = match request.version {
+        Version::V0_90 => V0_BITMAP_BYTES,
+        Version::V1_0 | Version::V1_1 | Version::V1_2 => bitmap_space(component) * SECTOR_BYTES,
+    };
+    let chunk_bytes = bitmap_chunk(Sectors(sync_size), asked, room_bytes)?;
     let chunk = chunk_bytes / SECTOR_BYTES;
     let blocks = |bits: u64| (bits.div_ceil(8) + BITMAP_SUPERBLOCK_BYTES).next_multiple_of(4096);
     let sectors_from_superblock = match request.version {
@@ -284,11 +346,65 @@ fn bitmap(request: &Request, component: u64) -> Result<Option<BitmapPlacement>, 
         _ => 8,
     };
     Ok(Some(BitmapPlacement {
+        kind: Kind::Normal,
         place: BitmapPlace { sectors_from_superblock },
         chunk_bytes,
         sync_size: Sectors(sync_size),
         bytes: blocks(sync_size.div_ceil(chunk)),
     }))
+}
+
+/// A lockless bitmap: a byte for each chunk, and at most as much room as md gives it.
+fn lockless_bitmap(
+    request: &Request,
+    asked: Option<u64>,
+    component: u64,
+    data_offset: u64,
+) -> Result<BitmapPlacement, Defect> {
+    if !request.level.is_redundant() {
+        return defect("placement.bitmap", "a level without redundancy has no bitmap");
+    }
+    let room = match request.version {
+        Version::V1_0 => bitmap_space(component),
+        Version::V1_1 => data_offset.saturating_sub(8 + BAD_BLOCK_LOG_SECTORS),
+        _ => data_offset.saturating_sub(16 + BAD_BLOCK_LOG_SECTORS),
+    };
+    let sync_size = sync_size(request, component)?;
+    let room = room.min(BITMAP_SECTORS_MAX) / 8 * 8 * SECTOR_BYTES;
+    let chunk_bytes = lockless_chunk(Sectors(sync_size), asked, room)?;
+    let chunks = (sync_size * SECTOR_BYTES).div_ceil(chunk_bytes);
+    let bytes = (lockless::STATES_AT + chunks).next_multiple_of(4096);
+    let sectors_from_superblock = match request.version {
+        Version::V1_0 => -((bytes / SECTOR_BYTES + BAD_BLOCK_LOG_SECTORS) as i32),
+        _ => 8,
+    };
+    let place = BitmapPlace { sectors_from_superblock };
+    Ok(BitmapPlacement { kind: Kind::Lockless, place, chunk_bytes, sync_size: Sectors(sync_size), bytes })
+}
+
+/// Bytes that one state of a lockless bitmap over `covers` covers: `asked`, or md's choice. Superblock and states must fit
+/// `room_bytes`.
+///
+/// # Errors
+/// When `asked` is no valid chunk, or the bitmap does not fit.
+pub fn lockless_chunk(covers: Sectors, asked: Option<u64>, room_bytes: u64) -> Result<u64, Defect> {
+    let Some(states) = room_bytes.checked_sub(lockless::STATES_AT).filter(|states| *states > 0) else {
+        return defect("placement.bitmap", "there is no room for one");
+    };
+    let fits = |chunk: u64| (covers.0 * SECTOR_BYTES).div_ceil(chunk) <= states;
+    let chunks =
+        |least: u64| std::iter::successors(Some(least), |chunk| chunk.checked_mul(2)).find(|&chunk| fits(chunk));
+    match asked {
+        None => chunks(lockless::CHUNK_MIN).ok_or_else(|| Defect::new("placement.bitmap", "there is no room for one")),
+        Some(bytes) if !bytes.is_power_of_two() || !(4096..=1 << 31).contains(&bytes) => {
+            defect("placement.bitmap_chunk", format!("{bytes} bytes is not a power of two from 4 KiB to 2 GiB"))
+        }
+        Some(bytes) if !fits(bytes) => {
+            let least = chunks(4096).unwrap_or(u64::MAX);
+            defect("placement.bitmap_chunk", format!("{bytes} bytes: for this size at least {least}"))
+        }
+        Some(bytes) => Ok(bytes),
+    }
 }
 
 /// Bytes that one bit of a bitmap over `covers` covers: `asked`, or mdadm's choice. Superblock and bits must fit
@@ -341,11 +457,15 @@ fn place_one(
         (None, Some(ppl)) => ppl.sectors.into(),
         (None, None) => bitmap_space(component),
     };
-    let (data_size, log) = if request.version == Version::V1_0 {
-        let space = (space + BAD_BLOCK_LOG_SECTORS).min(super_offset - component);
-        (super_offset - space, (space >= BAD_BLOCK_LOG_SECTORS).then_some(-(BAD_BLOCK_LOG_SECTORS as i32)))
-    } else {
-        (sectors - data_offset, log_after_superblock(super_offset, data_offset, space, bitmap.is_some())?)
+    let (data_size, log) = match request.version {
+        Version::V0_90 => (super_offset, None),
+        Version::V1_0 => {
+            let space = (space + BAD_BLOCK_LOG_SECTORS).min(super_offset - component);
+            (super_offset - space, (space >= BAD_BLOCK_LOG_SECTORS).then_some(-(BAD_BLOCK_LOG_SECTORS as i32)))
+        }
+        Version::V1_1 | Version::V1_2 => {
+            (sectors - data_offset, log_after_superblock(super_offset, data_offset, space, bitmap.is_some())?)
+        }
     };
     let bad_blocks = log.filter(|_| request.bad_block_log).map(|sectors_from_superblock| BadBlockPlace {
         sectors_from_superblock,

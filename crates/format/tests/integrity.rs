@@ -3,7 +3,8 @@
 
 use mdspace_format::geometry::Level;
 use mdspace_format::integrity::{
-    BLOCK_BYTES, Binding, Checksum, Header, Layout, Open, PAGE_BYTES, PAGE_ENTRIES, Page, bytes_for,
+    BLOCK_BYTES, Binding, Checksum, Header, Layout, Open, PAGE_BYTES, PAGE_ENTRIES, Page, REGIONS_IN_AREA, Touched,
+    bytes_for,
 };
 use mdspace_format::placement::{BitmapChoice, Request, place};
 use mdspace_format::stamp::Stamp;
@@ -207,6 +208,64 @@ fn a_wrong_header_is_refused_by_field_and_the_other_copy_counts() {
     assert_eq!(sound.check(&superblock, &layout), Ok(()));
 }
 
+/// The header of a blank member of which the second area is touched.
+fn blank_header() -> Header {
+    let mut touched = Layout::of(&superblock()).expect("room").blank();
+    touched.insert(1..2);
+    Header { touched, ..header() }
+}
+
+#[test]
+fn a_header_with_blank_areas_has_a_version_that_older_programs_refuse_and_one_without_has_the_first() {
+    let version = |header: &Header| header.encode()[8];
+    let (sound, blank) = (header(), blank_header());
+    assert_eq!((version(&sound), version(&blank)), (1, 2));
+    assert!(sound.encode()[512..].iter().all(|byte| *byte == 0), "as the first version wrote it");
+    assert_eq!(Header::decode(&blank.encode()), Ok(Some(blank.clone())));
+    let areas = Layout::of(&superblock()).expect("room").regions().div_ceil(REGIONS_IN_AREA);
+    assert!(
+        (0..areas + 9)
+            .map(|area| blank.touched.contains(area))
+            .eq((0..areas + 9).map(|area| area == 1 || area >= areas))
+    );
+    let mut whole = blank.clone();
+    whole.touched.insert(0..areas);
+    assert_eq!(version(&whole), 1, "no blank area is left");
+    let mut third = blank.encode();
+    third[8] = 3;
+    third[12..16].fill(0);
+    let checksum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &third[..512]) as u32;
+    third[12..16].copy_from_slice(&checksum.to_le_bytes());
+    assert_eq!(Header::decode(&third).expect_err("of a newer program").field, "checksums.version");
+}
+
+#[test]
+fn only_an_area_that_every_sound_copy_calls_blank_is_blank() {
+    let blank = blank_header();
+    let is_blank = |header: &Header, area| !header.touched.contains(area);
+    for at in (512..512 + Touched::BYTES).step_by(61) {
+        let mut damaged = blank.encode();
+        damaged[at] ^= 0x10;
+        let found = Header::decode(&damaged).expect("the header is sound").expect("a header");
+        let sector = (at / 512 - 1) as u64 * 4064..(at / 512) as u64 * 4064;
+        assert!(sector.clone().all(|area| !is_blank(&found, area)), "byte {at}");
+        assert_eq!(is_blank(&found, 0), sector.start > 0, "byte {at}");
+    }
+    let mut other_epoch = Header { epoch: 78, ..blank.clone() }.encode();
+    other_epoch[512..].copy_from_slice(&blank.encode()[512..]);
+    let found = Header::decode(&other_epoch).expect("sound").expect("a header");
+    assert_eq!(found.touched, Touched::all(), "sealed in another epoch");
+    let mut later = Header { generation: 2, ..blank.clone() };
+    later.touched.insert(0..1);
+    for pair in [[blank.encode(), later.encode()], [later.encode(), blank.encode()]] {
+        assert_eq!(Header::decode_pair([&pair[0], &pair[1]]), Ok(Some(later.clone())));
+    }
+    let earlier = Header { generation: 0, touched: later.touched.clone(), ..blank.clone() };
+    let found = Header::decode_pair([&earlier.encode(), &blank.encode()]).expect("sound").expect("a header");
+    assert!(!is_blank(&found, 0), "the older copy says so");
+    assert_eq!(Header::decode(&blank.encode()[..512]).expect("sound").expect("a header").touched, Touched::all());
+}
+
 #[test]
 fn a_superblock_of_another_program_is_not_vouched_for() {
     let superblock = superblock();
@@ -262,20 +321,20 @@ fn a_damaged_sector_of_open_regions_opens_them_all() {
     let mut open = Open::none();
     open.insert(3..5);
     open.insert(Open::REGIONS_MAX - 1..Open::REGIONS_MAX);
-    let bytes = open.encode(&binding());
-    assert_eq!(Open::decode(&bytes, &binding()), open);
+    let bytes = open.encode(binding().seed);
+    assert_eq!(Open::decode(&bytes, binding().seed), open);
     open.remove(4);
     assert!(open.contains(3) && !open.contains(4));
     let in_sector = Open::REGIONS_MAX / 8;
     for sector in 0..8 {
         let mut damaged = bytes.clone();
         damaged[sector * 512 + 77] ^= 1;
-        let found = Open::decode(&damaged, &binding());
+        let found = Open::decode(&damaged, binding().seed);
         let all = |index: u64| (index * in_sector..(index + 1) * in_sector).all(|region| found.contains(region));
         assert_eq!((0..8).filter(|&index| all(index)).collect::<Vec<_>>(), [sector as u64]);
     }
     let swapped: Vec<u8> = bytes.chunks(512).rev().flatten().copied().collect();
-    assert!((0..Open::REGIONS_MAX).all(|region| Open::decode(&swapped, &binding()).contains(region)));
+    assert!((0..Open::REGIONS_MAX).all(|region| Open::decode(&swapped, binding().seed).contains(region)));
 }
 
 #[test]
@@ -323,7 +382,7 @@ proptest! {
     fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 4096), number in any::<u64>()) {
         let _ = Header::decode(&bytes);
         let _ = Page::decode(&bytes, &binding(), number);
-        let open = Open::decode(&bytes, &binding());
+        let open = Open::decode(&bytes, binding().seed);
         prop_assert!((0..Open::REGIONS_MAX).all(|region| open.contains(region)), "nothing of it is sealed");
     }
 }

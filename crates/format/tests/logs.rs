@@ -65,6 +65,23 @@ fn clustered_and_lockless_bitmaps_are_known_by_name() {
 }
 
 #[test]
+fn a_lockless_bitmap_of_the_kernels_counts_its_chunk_in_sectors() {
+    // Linux 7.2 and mdadm 4.6: level 5 on members of 40 MiB with a data offset of 1 MiB.
+    let uuid = [0xd7, 0xe2, 0xaa, 0x67, 0x73, 0x79, 0x8f, 0x1a, 0xb3, 0xe4, 0x28, 0x99, 0xaa, 0xdb, 0x3f, 0xc9];
+    let words: [u32; 12] = [7, 0, 0, 0, 0x13800, 0, 0, 128, 30, 0, 256, 0];
+    let mut kernels = [&b"bitm"[..], &6_u32.to_le_bytes(), &uuid].concat();
+    kernels.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    kernels.resize(bitmap::SUPER_BYTES, 0);
+
+    let mut ours = BitmapSuper::new_lockless(uuid, Sectors(0x13800), 64 << 10, 7, Sectors(256));
+    ours.events_cleared = 0;
+    assert_eq!(ours.encode()[..], kernels);
+    assert_eq!(BitmapSuper::decode(&kernels, 1024 + 624), Ok(ours.clone()), "a byte for each chunk, behind 1024");
+    assert_eq!(BitmapSuper::decode(&kernels, 1024 + 623).expect_err("too little room").field, "bitmap.sync_size");
+    assert_eq!((ours.bits(), ours.used_bytes(), ours.bytes_on_disk(u64::MAX)), (624, 1648, 4096));
+}
+
+#[test]
 fn bad_blocks_that_cannot_be_are_refused() {
     assert_eq!(bad_blocks::decode(&[0; 7], 0).expect_err("not whole").field, "bad_blocks");
     let last = u64::to_le_bytes(u64::MAX - 1);

@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::Path;
 
+use mdspace_format::bitmap::Kind;
 use mdspace_format::geometry::Level;
 use mdspace_format::placement::{BitmapChoice, BitmapPlacement, Placement, Request, place};
 use mdspace_format::superblock::Version;
@@ -177,6 +178,21 @@ fn a_bitmap_takes_whole_blocks() {
         let bitmap = bitmap(Version::V1_2, bits * 2048, BitmapChoice::Chunk(1 << 20)).expect("asked for");
         assert_eq!((bitmap.sync_size.0 / 2048, bitmap.bytes), (bits, bytes));
     }
+}
+
+#[test]
+fn a_lockless_bitmap_has_mds_chunk_and_at_most_128_kib() {
+    // 624 chunks; as many as fit 128 KiB behind the first one; one more.
+    let most = 131_072 - 1024;
+    for (chunks, chunk_kib, bytes) in [(624, 64, 4096), (3072, 64, 4096), (most, 64, 131_072), (most + 1, 128, 69_632)]
+    {
+        for version in [Version::V1_1, Version::V1_2] {
+            let bitmap = bitmap(version, chunks * 128, BitmapChoice::Lockless(None)).expect("asked for");
+            assert_eq!((bitmap.kind, bitmap.chunk_bytes >> 10, bitmap.bytes), (Kind::Lockless, chunk_kib, bytes));
+        }
+    }
+    let bitmap = bitmap(Version::V1_2, 624 * 128, BitmapChoice::Lockless(Some(4 << 20))).expect("asked for");
+    assert_eq!((bitmap.chunk_bytes, bitmap.bytes), (4 << 20, 4096));
 }
 
 #[test]

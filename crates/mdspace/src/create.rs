@@ -7,7 +7,7 @@ use crate::machine::{Arena, Array, Machine, Purpose, random, refuse_duplicates};
 use crate::made_files::MadeFiles;
 use crate::names::name_of;
 use crate::place::exists;
-use engine::create::{Contents, Newcomer, Recipe, create_announced};
+use engine::create::{Contents, Newcomer, Newcomers, Recipe, create_announced};
 use engine::inspect::what_it_holds;
 use engine::status::{Status, level_name};
 use engine::{Candidate, Refusal};
@@ -127,7 +127,8 @@ impl Create {
         let recipe = self.recipe()?;
         let machine = Machine::start(None, Arena::Medium)?;
         machine.run(async {
-            let (array, made) = create(&machine, recipe, slots, &[], self.member_bytes, &Unwatched).await?;
+            let devices = Devices { slots, spares: &[], journal: None };
+            let (array, made) = create(&machine, recipe, devices, self.member_bytes, &Unwatched).await?;
             made.keep();
             let resynced = array.resync(&|_, _| {}).await;
             let stopped = array.stop().await;
@@ -163,6 +164,22 @@ pub(crate) fn default_recipe(level: Level) -> Result<Recipe, Refusal> {
     Ok(Recipe::new(level, random()?))
 }
 
+/// The paths of a new array's members.
+#[derive(Clone, Copy)]
+pub(crate) struct Devices<'a> {
+    /// By slot, `None` for a missing member.
+    pub(crate) slots: &'a [Option<PathBuf>],
+    pub(crate) spares: &'a [PathBuf],
+    /// The device of the write journal.
+    pub(crate) journal: Option<&'a PathBuf>,
+}
+
+impl<'a> Devices<'a> {
+    pub(crate) fn all(self) -> impl Iterator<Item = &'a PathBuf> {
+        self.slots.iter().flatten().chain(self.spares).chain(self.journal)
+    }
+}
+
 /// Receives reports about a creation.
 pub(crate) trait Watcher {
     /// Announces what will be overwritten, before it is.
@@ -179,39 +196,45 @@ impl Watcher for Unwatched {
     fn progress(&self, _: u64, _: u64) {}
 }
 
-/// Creates the array that `recipe` describes, with `None` for a missing member. Members that do not exist become sparse
+/// Creates the array that `recipe` describes. Members that do not exist become sparse
 /// files of `member_bytes`. The array is running and may need a resync. The caller must keep the files.
 pub(crate) async fn create(
     machine: &Machine,
     mut recipe: Recipe,
-    slots: &[Option<PathBuf>],
-    spares: &[PathBuf],
+    devices: Devices<'_>,
     member_bytes: Option<u64>,
     watcher: &dyn Watcher,
 ) -> Result<(Array, MadeFiles), Refusal> {
     let mut made = MadeFiles::default();
-    for path in slots.iter().flatten().chain(spares) {
+    for path in devices.all() {
         if machine.has_overlay() && !exists(path) {
             let refusal = Refusal::new("no such file or device, and with --overlay none is made").of(name_of(path));
             return Err(refusal);
         }
         made.make_if_absent(path, member_bytes)?;
     }
-    let are_all_new = are_all_new(&made, slots, spares);
+    let are_all_new = are_all_new(&made, devices);
     if are_all_new {
         recipe.contents = Contents::Zeros;
     }
     let open = |path: &PathBuf| -> Result<Newcomer<AnyMember>, Refusal> {
         Ok(Newcomer { candidate: machine.open(path, Purpose::Write)?, device_uuid: random()? })
     };
-    let slots = slots.iter().map(|slot| slot.as_ref().map(open).transpose()).collect::<Result<Vec<_>, _>>()?;
-    let spares = spares.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    let losses = if are_all_new { Vec::new() } else { losses(machine, &recipe, &slots, &spares).await };
+    let slots = devices.slots.iter().map(|slot| slot.as_ref().map(open).transpose()).collect::<Result<Vec<_>, _>>()?;
+    let spares = devices.spares.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let journal = devices.journal.map(open).transpose()?;
+    let losses = if are_all_new {
+        Vec::new()
+    } else {
+        losses(machine, &recipe, slots.iter().flatten().chain(&spares).chain(&journal)).await
+    };
     let created = async {
         let progress = |done, total| watcher.progress(done, total);
         let begin = || losses.iter().for_each(|loss| watcher.announce(loss));
-        create_announced(&recipe, &slots, &spares, &machine.pool, &machine.clock, &progress, &begin).await?;
-        let candidates = slots.into_iter().flatten().chain(spares).map(|newcomer| newcomer.candidate).collect();
+        let newcomers = Newcomers { slots: &slots, spares: &spares, journal: journal.as_ref() };
+        create_announced(&recipe, newcomers, &machine.pool, &machine.clock, &progress, &begin).await?;
+        let candidates =
+            slots.into_iter().flatten().chain(spares).chain(journal).map(|newcomer| newcomer.candidate).collect();
         let array = machine.assemble_candidates(candidates, true, Purpose::Write).await;
         array.map_err(|refusal| refusal.after("the array was created, and cannot be assembled"))
     };
@@ -224,23 +247,26 @@ pub(crate) async fn create(
 }
 
 /// Data that existing members will lose.
-async fn losses(
+async fn losses<'a>(
     machine: &Machine,
     recipe: &Recipe,
-    slots: &[Option<Newcomer<AnyMember>>],
-    spares: &[Newcomer<AnyMember>],
+    newcomers: impl Iterator<Item = &'a Newcomer<AnyMember>> + Clone,
 ) -> Vec<String> {
     let mut losses = Vec::new();
     if recipe.overwrite {
-        for Newcomer { candidate: Candidate { name, member }, .. } in slots.iter().flatten().chain(spares) {
+        for Newcomer { candidate: Candidate { name, member }, .. } in newcomers.clone() {
             if let Some(what) = what_it_holds(name, member, &machine.pool).await {
                 losses.push(format!("{name}: holds {what}, which --force overwrites"));
             }
         }
     }
-    let first = slots.iter().flatten().map(|newcomer| &newcomer.candidate.name).next();
+    let first = newcomers.map(|newcomer| &newcomer.candidate.name).next();
     match (recipe.level, first) {
         _ if recipe.contents != Contents::Unknown => {}
+        _ if matches!(recipe.bitmap, BitmapChoice::Lockless(_)) => {
+            losses.push("what the members hold counts as never written: it may be lost with any of them".into());
+        }
+        (Level::Raid4 | Level::Raid5 | Level::Raid6, _) if recipe.resync_later => {}
         (Level::Raid4 | Level::Raid5 | Level::Raid6, _) => {
             losses.push("the members in slots are overwritten with zeros, so that parity is right".into());
         }
@@ -254,6 +280,6 @@ async fn losses(
 }
 
 /// Whether all members are new files, so that removing them undoes the creation.
-pub(crate) fn are_all_new(made: &MadeFiles, slots: &[Option<PathBuf>], spares: &[PathBuf]) -> bool {
-    made.count() == slots.iter().flatten().count() + spares.len()
+pub(crate) fn are_all_new(made: &MadeFiles, devices: Devices<'_>) -> bool {
+    made.count() == devices.all().count()
 }

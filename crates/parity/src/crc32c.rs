@@ -13,8 +13,8 @@
 //! while the processor's `crc32` instruction, with a latency of three, takes three more parts. So both kinds of units
 //! are busy. Constants are x^n modulo the polynomial, computed at compile time.
 //!
-//! During a copy of a block, processors with AVX-512 compute its checksum from the registers that hold the data anyway.
-//! The copy waits for memory, so the arithmetic costs next to nothing. Nothing here stores or compares a checksum.
+//! During a copy of a block, its checksum is computed from the registers that hold the data anyway. The copy waits for
+//! memory, so the arithmetic costs next to nothing. Nothing here stores or compares a checksum.
 
 use std::cell::Cell;
 
@@ -43,11 +43,24 @@ pub fn copy_with_crc32c(from: &[Cell<u8>; BLOCK_BYTES], into: &mut [u8; BLOCK_BY
         // SAFETY: the processor has the features, and both have this length; a mutable borrow overlaps nothing.
         return unsafe { wide::copy(from.as_ptr().cast(), into.as_mut_ptr()) };
     }
+    #[cfg(target_arch = "x86_64")]
+    if *x86::IS_BEST {
+        // SAFETY: as above.
+        return unsafe { x86::copy(from.as_ptr().cast(), into.as_mut_ptr()) };
+    }
     // SAFETY: both have this length, and a mutable borrow overlaps no other. No other thread can reach a `Cell`, and no
     // other code runs on this thread meanwhile.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), into.as_mut_ptr(), BLOCK_BYTES) };
     crc32c(into)
 }
+
+/// Bytes of a line of the processor's cache.
+#[cfg(target_arch = "x86_64")]
+const LINE_BYTES: usize = 64;
+
+/// A copy asks for bytes this far ahead, and so for the start of the next block too. More is slower (docs/decisions/1202).
+#[cfg(target_arch = "x86_64")]
+const AHEAD_BYTES: usize = 512;
 
 /// x^n modulo the polynomial. Bit 31 is x^0.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -137,14 +150,15 @@ mod x86 {
     use std::arch::x86_64::*;
     use std::sync::LazyLock;
 
-    pub(super) static IS_BEST: LazyLock<bool> = LazyLock::new(|| {
-        let is_wide = is_x86_feature_detected!("avx512vl");
-        !is_wide
-            && is_x86_feature_detected!("avx2")
+    pub(super) static IS_BEST: LazyLock<bool> =
+        LazyLock::new(|| !is_x86_feature_detected!("avx512vl") && is_possible());
+
+    fn is_possible() -> bool {
+        is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("vpclmulqdq")
             && is_x86_feature_detected!("pclmulqdq")
             && is_x86_feature_detected!("sse4.2")
-    });
+    }
 
     /// Bytes of a register, and the number of registers folded at once.
     const REGISTER: usize = 32;
@@ -197,6 +211,40 @@ mod x86 {
         _mm_crc32_u64(crc, _mm_extract_epi64(lane, 1).cast_unsigned())
     }
 
+    /// A copy in 32-byte registers, each of which is also folded. Addresses and prefetching are as in
+    /// [`super::wide::copy`].
+    ///
+    /// # Safety
+    /// A block must be at both addresses, and they must not overlap.
+    #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
+    pub(super) unsafe fn copy(from: *const u8, into: *mut u8) -> u32 {
+        const LANES: usize = 4;
+        const { assert!(BLOCK_BYTES.is_multiple_of(LANES * REGISTER)) };
+        let register = |at: usize| {
+            if at.is_multiple_of(super::LINE_BYTES) {
+                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + super::AHEAD_BYTES).cast());
+            }
+            // SAFETY: the bytes are there on both sides; any alignment is allowed.
+            unsafe {
+                let bytes = _mm256_loadu_si256(from.add(at).cast());
+                _mm256_storeu_si256(into.add(at).cast(), bytes);
+                bytes
+            }
+        };
+        let mut folded: [__m256i; LANES] = std::array::from_fn(|number| register(number * REGISTER));
+        folded[0] = _mm256_xor_si256(folded[0], _mm256_zextsi128_si256(_mm_cvtsi32_si128(-1))); // the initial value
+        let by = factors(const { fold_by(LANES * REGISTER) });
+        for at in (LANES * REGISTER..BLOCK_BYTES).step_by(LANES * REGISTER) {
+            for (number, lanes) in folded.iter_mut().enumerate() {
+                *lanes = _mm256_xor_si256(fold(*lanes, by), register(at + number * REGISTER));
+            }
+        }
+        let by = factors(const { fold_by(REGISTER) });
+        let [a, b, c, d] = folded;
+        let next = |lanes, next| _mm256_xor_si256(fold(lanes, by), next);
+        !(crc_of([next(next(a, b), c), d]) as u32)
+    }
+
     #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
     pub(super) fn block(block: &[u8; BLOCK_BYTES]) -> u32 {
         let (head, streams) = block.split_at(HEAD);
@@ -237,6 +285,27 @@ mod x86 {
         let last = word(2, WORDS - 1) ^ _mm_cvtsi128_si64(before).cast_unsigned();
         !(_mm_crc32_u64(c, last) as u32)
     }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn the_kernels_below_avx_512_copy_and_sum_as_the_library_does() {
+            if !is_possible() {
+                return println!("SKIPPED: this processor cannot run them");
+            }
+            for seed in 0..64_usize {
+                let bytes: [u8; BLOCK_BYTES] =
+                    std::array::from_fn(|at| (at * at * (seed + 1) + seed * 7 + at / 251) as u8);
+                let mut copied = [0; BLOCK_BYTES];
+                // SAFETY: checked above.
+                let sums = unsafe { [block(&bytes), copy(bytes.as_ptr(), copied.as_mut_ptr())] };
+                assert_eq!(sums, [crc_fast::crc32_iscsi(&bytes); 2], "{seed}");
+                assert_eq!(copied, bytes, "{seed}");
+            }
+        }
+    }
 }
 
 /// A copy in 64-byte registers, each of which is also folded.
@@ -255,7 +324,7 @@ mod wide {
     });
 
     /// Bytes of a register and of one of its lanes, and the number of registers folded at once.
-    const REGISTER: usize = 64;
+    const REGISTER: usize = super::LINE_BYTES;
     const LANE: usize = 16;
     const FOLDED: usize = 4;
     const _: () = assert!(BLOCK_BYTES.is_multiple_of(FOLDED * REGISTER));
@@ -282,13 +351,15 @@ mod wide {
     }
 
     /// Takes addresses, not references. If the compiler knows that they do not overlap, it turns the stores into a
-    /// `memcpy`, and loads everything a second time to fold it.
+    /// `memcpy`, and loads everything a second time to fold it. Asks for lines before their turn, because folding
+    /// leaves the processor less room to look ahead.
     ///
     /// # Safety
     /// A block must be at both addresses, and they must not overlap.
     #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
     pub(super) unsafe fn copy(from: *const u8, into: *mut u8) -> u32 {
         let register = |at: usize| {
+            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + super::AHEAD_BYTES).cast());
             // SAFETY: the bytes are there on both sides; any alignment is allowed.
             unsafe {
                 let bytes = _mm512_loadu_si512(from.add(at).cast());

@@ -1,7 +1,7 @@
 //! Checks each block of a member against its checksum. The rules of validity are stated here anew; only the decoders of
 //! [`format::integrity`] are used, none of the engine's code.
 
-use format::integrity::{BLOCK_BYTES, Checksum, Header, Layout, Open, PAGE_BYTES, Page};
+use format::integrity::{BLOCK_BYTES, Checksum, Header, Layout, Open, PAGE_BYTES, Page, REGIONS_IN_AREA};
 use format::superblock::Superblock;
 use format::units::MemberByte;
 
@@ -23,12 +23,15 @@ pub fn examine(image: &[u8], superblock: &Superblock) -> Option<Findings> {
     let header = Header::decode_pair(layout.headers_at().map(page)).ok()??;
     header.check(superblock, &layout).ok()?;
     let binding = header.binding();
-    let open = Open::decode(page(layout.open_at()), &binding);
+    let open = Open::decode(page(layout.open_at()), binding.seed);
     let mut findings = Findings::default();
     for number in 0..layout.pages() {
-        let is_open = open.contains(number / layout.pages_in_region());
+        let region = number / layout.pages_in_region();
+        let is_believed = header.vouches_for(superblock) && !open.contains(region);
+        let is_blank = !header.touched.contains(region / REGIONS_IN_AREA);
         let known = match Page::decode(page(layout.page_at(number)), &binding, number) {
-            Ok(page) if header.vouches_for(superblock) && !is_open => page,
+            _ if is_believed && is_blank => Page::zeros(),
+            Ok(page) if is_believed => page,
             _ => Page::unknown(),
         };
         for (block, expected) in layout.blocks_of(number).zip(known.entries()) {

@@ -210,20 +210,6 @@ fn assemble<'a>(
     {
         return Err(format!("md may expect a partial parity log, but member {} has none", without.number));
     }
-    if std::env::var_os("DBG").is_some() {
-        for (n, s) in superblocks.iter().enumerate() {
-            eprintln!(
-                "DBG member {n} number {:?} events {} resync {:?} role {:?} recovery {:?} ppl {} roles {:?}",
-                s.device_number,
-                s.events,
-                s.resync,
-                s.own_role(),
-                s.recovery_offset,
-                s.ppl.is_some(),
-                s.roles
-            );
-        }
-    }
     let file = file.filter(|_| freshest.bitmap.is_none()).and_then(|bytes| bitmap_file(bytes, freshest)).map(Rc::new);
     let logged = match Geometry::new(&freshest.shape(&[])) {
         Ok(Geometry::Parity(parity)) if freshest.ppl.is_some() && resync.is_some() => Some(parity),

@@ -84,6 +84,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("policies::a_change_of_the_policy_may_be_interrupted_anywhere"),
     },
     Mutant {
+        name: "leaving-untold",
+        broken: "data is written after a member left without its bits, before the superblocks say that it left",
+        by: Seed(210_663),
+    },
+    Mutant {
+        name: "failed-write-not-counted",
+        broken: "a member that failed the first write of a round of superblocks is taken not to have its events",
+        by: Seed(170_606_088),
+    },
+    Mutant {
+        name: "replay-untold",
+        broken: "an array is used after a replay before its superblocks say which members lack it",
+        by: Test("parity_log::a_loss_of_power_and_of_a_member_costs_nothing_but_what_was_being_written"),
+    },
+    Mutant {
         name: "entry-not-written",
         broken: "a write to a stripe is not logged",
         by: Test("parity_log::a_loss_of_power_and_of_a_member_costs_nothing_but_what_was_being_written"),
@@ -164,6 +179,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("forced::parity_that_a_lockless_bitmap_does_not_call_clean_is_not_trusted"),
     },
     Mutant {
+        name: "rest-unbuilt",
+        broken: "a chunk that was written in part for the first time is never built to its end",
+        by: Test("lockless::what_was_written_survives_losses_and_power_cuts_without_an_initial_sync"),
+    },
+    Mutant {
+        name: "first-write-unbuilt",
+        broken: "the first write to a stripe does not build its parity",
+        by: Test("lockless::what_was_written_survives_losses_and_power_cuts_without_an_initial_sync"),
+    },
+    Mutant {
+        name: "unwritten-scrubbed",
+        broken: "a scrub compares what was never written",
+        by: Test("lockless::what_was_written_survives_losses_and_power_cuts_without_an_initial_sync"),
+    },
+    Mutant {
         name: "reshape-direction-ignored",
         broken: "an array in the middle of a backward reshape is read as if the reshape ran forwards",
         by: Test("reshape::each_byte_is_read_in_the_shape_that_it_has"),
@@ -177,6 +207,36 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "torn-journal-believed",
         broken: "blocks of a journal are replayed although their checksums are wrong",
         by: Test("journal::a_replayed_journal_gives_the_last_state_of_each_row"),
+    },
+    Mutant {
+        name: "journal-entry-unflushed",
+        broken: "a write goes on while what the journal holds of it is in a volatile cache",
+        by: Test("write_journal::a_loss_of_power_and_of_members_costs_nothing"),
+    },
+    Mutant {
+        name: "journal-space-unflushed",
+        broken: "the journal gives up writes that the members have in volatile caches alone",
+        by: Test("write_journal::a_loss_of_power_and_of_members_costs_nothing"),
+    },
+    Mutant {
+        name: "journal-space-untold",
+        broken: "the journal's space is used again before its superblock names a later begin",
+        by: Test("write_journal::a_loss_of_power_and_of_members_costs_nothing"),
+    },
+    Mutant {
+        name: "journal-emptied-unflushed",
+        broken: "a journal is emptied while the members have what it held in volatile caches alone",
+        by: Test("write_journal::a_loss_of_power_and_of_members_costs_nothing"),
+    },
+    Mutant {
+        name: "journal-kept-over-recovery",
+        broken: "a journal keeps writes from before a recovery, which name no parity for the member",
+        by: Test("write_journal::entries_of_a_missing_parity_are_gone_before_it_is_recovered"),
+    },
+    Mutant {
+        name: "journal-rows-not-completed",
+        broken: "a row of which the journal has data alone is written before the journal has its parity",
+        by: Test("journal::a_replay_on_the_members_may_be_cut_short_anywhere"),
     },
     Mutant { name: "flush-lost", broken: "a flush is answered without one", by: Seed(6) },
     Mutant {

@@ -50,6 +50,27 @@ impl Ranges {
         range.is_empty() || self.0.get(first).is_some_and(|other| other.start <= range.start && range.end <= other.end)
     }
 
+    /// The parts of the set in `range`, in ascending order.
+    pub(crate) fn within(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let Range { start, end } = *range;
+        let first = self.0.partition_point(|other| other.end <= start);
+        let parts = self.0[first..].iter().take_while(move |other| other.start < end);
+        parts.map(move |other| other.start.max(start)..other.end.min(end))
+    }
+
+    /// The first part of `range` that is not in the set.
+    pub(crate) fn first_gap(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let mut rest = range.clone();
+        for part in self.within(range) {
+            if rest.start < part.start {
+                rest.end = part.start;
+                break;
+            }
+            rest.start = part.end;
+        }
+        (!rest.is_empty()).then_some(rest)
+    }
+
     /// The number of ranges.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
@@ -99,6 +120,13 @@ mod tests {
                 for start in 0..70 {
                     let all = truth[start..start + 9].iter().all(|there| *there);
                     prop_assert_eq!(ranges.covers(&(start as u64..start as u64 + 9)), all);
+                    let part = start as u64..start as u64 + 9;
+                    let within: u64 = ranges.within(&part).map(|part| part.end - part.start).sum();
+                    prop_assert_eq!(within, truth[start..start + 9].iter().filter(|there| **there).count() as u64);
+                    let gap = (start..start + 9).find(|byte| !truth[*byte]).map(|first| {
+                        first as u64..(first..start + 9).find(|byte| truth[*byte]).unwrap_or(start + 9) as u64
+                    });
+                    prop_assert_eq!(ranges.first_gap(&part), gap);
                 }
                 prop_assert_eq!(ranges.bytes(), truth.iter().filter(|there| **there).count() as u64);
             }

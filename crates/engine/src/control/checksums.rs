@@ -6,7 +6,7 @@ use crate::base::join::join_all;
 use crate::control::state::Control;
 use crate::core::authority::Authority;
 use crate::device::Device;
-use crate::device::checksums::{ChecksumMemory, Checksums, Closing, Verify};
+use crate::device::checksums::{ChecksumMemory, Checksums, Closing, MemberContents, Verify};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Member, Operation};
@@ -52,6 +52,11 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(Refusal::new("the array has a partial parity log, whose replay does not keep checksums")
                 .advice("let md remove it: mdadm --grow --consistency-policy=bitmap"));
         }
+        if self.metadata.intent().is_some_and(|intent| intent.is_lockless()) {
+            return Err(Refusal::new("mdspace keeps no checksums beside a lockless bitmap")
+                .field("bitmap.version")
+                .advice("exchange it first: `mdspace set bitmap=none`, then `bitmap=internal`"));
+        }
         self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         let entered = self.metadata.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
         let _change = entered.lock().await;
@@ -62,8 +67,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         for (device, layout) in places {
             let superblock = device.superblock.borrow().clone();
-            let made =
-                Checksums::make(&device.member, &superblock, layout, &self.core.pool, self.core.clock.wall()).await;
+            let (pool, now) = (&self.core.pool, self.core.clock.wall());
+            let made = Checksums::make(&device.member, &superblock, layout, pool, now, MemberContents::Unknown).await;
             made.map_err(|error| {
                 Refusal::member_error(&device.name, &error)
                     .after("some members have checksums from the next start on")
@@ -164,7 +169,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let superblock = device.superblock.borrow().clone();
         let layout = Layout::of(&superblock).map_err(|defect| Refusal::defect(&device.name, defect))?;
-        let made = Checksums::make(&device.member, &superblock, layout, &self.core.pool, self.core.clock.wall()).await;
+        let (pool, now) = (&self.core.pool, self.core.clock.wall());
+        let made = Checksums::make(&device.member, &superblock, layout, pool, now, MemberContents::Unknown).await;
         let made = made.map_err(|error| Refusal::member_error(&device.name, &error))?;
         made.trust();
         device.keep_checksums(made, self.verify.get());
@@ -196,7 +202,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let closed = devices.iter().map(async |device| {
             let Some(checksums) = device.checksums.get() else { return Ok(()) };
-            let mut left = checksums.allowance(at_rest);
+            let mut left = checksums.allowance(closing, at_rest);
             loop {
                 let superblock = device.superblock.borrow().clone();
                 let some = checksums.close(&device.member, &superblock, closing, &mut left);

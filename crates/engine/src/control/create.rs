@@ -10,20 +10,25 @@ use crate::base::buffer::Pool;
 use crate::base::join::join_all;
 use crate::control::blocks::{check_blocks, largest_block};
 use crate::control::inspect::{find_claim, find_claim_of_md};
-use crate::device::checksums::Checksums;
+use crate::device::checksums::{Checksums, MemberContents};
 use crate::device::place_bytes;
+use crate::metadata::journal::log::rows_bytes;
 use crate::seam::bytes::{read_bytes, write_bytes, zero_or_write};
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Candidate, Member, MemberError};
 use format::Defect;
-use format::bitmap::BitmapSuper;
+use format::bitmap::{BitmapSuper, Kind, SUPER_BYTES};
 use format::geometry::{Geometry, Level, Redundancy, default_layout};
 use format::integrity::Layout;
+use format::journal::{BLOCK_BYTES, MetaBlock};
+use format::lockless::{ChunkState, STATES_AT};
 use format::partial_parity::Header;
-use format::placement::{BitmapChoice, Placement, Request, place};
+use format::placement::{BitmapChoice, BitmapPlacement, Placement, Request, place, place_journal};
 use format::stripe_log::{self, Place};
-use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places};
+use format::superblock::{
+    Blueprint, DeviceFlags, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places,
+};
 use format::units::{DeviceNumber, MemberByte, SECTOR_BYTES, Sectors, Slot};
 use std::cell::Cell;
 use std::time::Duration;
@@ -31,7 +36,7 @@ use std::time::Duration;
 /// The array to create.
 #[derive(Debug, Clone)]
 pub struct Recipe {
-    /// Metadata format: 1.0, 1.1 or 1.2.
+    /// Metadata format.
     pub version: Version,
     /// The level.
     pub level: Level,
@@ -39,8 +44,12 @@ pub struct Recipe {
     pub layout: u32,
     /// Bytes in a chunk; 0 where the level has none.
     pub chunk_bytes: u64,
-    /// The array's name.
+    /// The array's name; metadata 0.90 has none.
     pub name: String,
+    /// The number of the array's device, 5 of `/dev/md5`: only metadata 0.90 has it.
+    pub preferred_minor: u32,
+    /// The flags of each member: slots first, then spares. Members beyond the list have none.
+    pub device_flags: Vec<DeviceFlags>,
     /// Where data begins on each member, in bytes; mdadm's choice when `None`.
     pub data_offset_bytes: Option<u64>,
     /// Bytes used of each member; when `None`, as many as the smallest member allows.
@@ -55,6 +64,9 @@ pub struct Recipe {
     pub set_uuid: [u8; 16],
     /// What the members hold before.
     pub contents: Contents,
+    /// Of [`Contents::Unknown`] at levels with parity: fill nothing with zeros, and mark the array for a resync. A missing
+    /// member, whose data parity is to have, and a log, which relies on parity, rule that out.
+    pub resync_later: bool,
     /// Keep checksums of every block.
     pub integrity: bool,
     /// Accept members that carry a superblock or another known signature.
@@ -77,6 +89,8 @@ impl Recipe {
             layout: default_layout(level),
             chunk_bytes: if level.has_chunks() { CHUNK_BYTES } else { 0 },
             name: String::new(),
+            preferred_minor: 0,
+            device_flags: Vec::new(),
             data_offset_bytes: None,
             component_bytes: None,
             bitmap: BitmapChoice::None,
@@ -84,10 +98,18 @@ impl Recipe {
             stripe_log: false,
             set_uuid,
             contents: Contents::Unknown,
+            resync_later: false,
             integrity: false,
             overwrite: false,
             logical_block_bytes: 0,
         }
+    }
+}
+
+impl Recipe {
+    /// Whether parity is computed once the array runs.
+    fn is_parity_left(&self) -> bool {
+        self.resync_later && self.level.has_parity() && !self.parity_log && !self.stripe_log
     }
 }
 
@@ -99,7 +121,7 @@ pub enum Contents {
     /// Copies and parity agree: the user says so (`--assume-clean`).
     Consistent,
     /// Anything. Parity levels are filled with zeros, whose parity is zero; levels 1 and 10 are marked for a
-    /// resync from the first copy.
+    /// resync from the first copy. With a lockless bitmap neither is done: it says that nothing was written.
     Unknown,
 }
 
@@ -109,6 +131,40 @@ pub struct Newcomer<M> {
     pub candidate: Candidate<M>,
     /// Its device uuid.
     pub device_uuid: [u8; 16],
+}
+
+/// All members of a new array.
+pub struct Newcomers<'a, M> {
+    /// By slot; `None` for a missing member.
+    pub slots: &'a [Option<Newcomer<M>>],
+    /// The spares.
+    pub spares: &'a [Newcomer<M>],
+    /// The device of the write journal.
+    pub journal: Option<&'a Newcomer<M>>,
+}
+
+impl<'a, M> Newcomers<'a, M> {
+    /// The members in slots and the spares, by their device numbers.
+    fn members(&self) -> impl Iterator<Item = (usize, &'a Newcomer<M>)> {
+        let slots = self.slots.iter().enumerate().filter_map(|(number, slot)| Some((number, slot.as_ref()?)));
+        slots.chain(self.spares.iter().enumerate().map(|(index, spare)| (self.slots.len() + index, spare)))
+    }
+
+    /// All, with the journal as the last.
+    fn all(&self) -> impl Iterator<Item = (usize, &'a Newcomer<M>)> {
+        let journal = self.journal.map(|journal| (self.slots.len() + self.spares.len(), journal));
+        self.members().chain(journal)
+    }
+
+    fn roles(&self) -> Vec<DeviceRole> {
+        let role = |(index, slot): (usize, &Option<Newcomer<M>>)| match slot {
+            Some(_) => DeviceRole::Active(Slot(index as u16)),
+            None => DeviceRole::Faulty,
+        };
+        let slots = self.slots.iter().enumerate().map(role);
+        let spares = std::iter::repeat_n(DeviceRole::Spare, self.spares.len());
+        slots.chain(spares).chain(self.journal.map(|_| DeviceRole::Journal)).collect()
+    }
 }
 
 /// What is written to one member.
@@ -133,30 +189,25 @@ pub async fn create<M: Member, C: Clock>(
     clock: &C,
     progress: &dyn Fn(u64, u64),
 ) -> Result<(), Refusal> {
-    create_announced(recipe, slots, spares, pool, clock, progress, &|| {}).await
+    create_announced(recipe, Newcomers { slots, spares, journal: None }, pool, clock, progress, &|| {}).await
 }
 
-/// As [`create`]. `begin` is called after the last check, before the first byte is written.
+/// As [`create`], with a write journal if there is one. `begin` is called after the last check, before the first byte is written.
 ///
 /// # Errors
 /// As [`create`].
 pub async fn create_announced<M: Member, C: Clock>(
     recipe: &Recipe,
-    slots: &[Option<Newcomer<M>>],
-    spares: &[Newcomer<M>],
+    newcomers: Newcomers<'_, M>,
     pool: &Pool,
     clock: &C,
     progress: &dyn Fn(u64, u64),
     begin: &dyn Fn(),
 ) -> Result<(), Refusal> {
-    let newcomers: Vec<(usize, &Newcomer<M>)> = slots
-        .iter()
-        .enumerate()
-        .filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
-        .chain(spares.iter().enumerate().map(|(index, spare)| (slots.len() + index, spare)))
-        .collect();
+    let is_whole = newcomers.slots.iter().all(Option::is_some) && newcomers.journal.is_none();
+    let recipe = &Recipe { resync_later: recipe.resync_later && is_whole, ..recipe.clone() };
     check_free(recipe, &newcomers, pool).await?;
-    let plans = plan_members(recipe, slots, spares, &newcomers, clock)?;
+    let plans = plan_members(recipe, &newcomers, clock)?;
     begin();
     // Otherwise `check_free` has shown that there are none.
     if recipe.overwrite || recipe.contents == Contents::Unknown {
@@ -191,7 +242,7 @@ async fn prepare<M: Member, C: Clock>(
         written.map_err(|error| Refusal::member_error(plan.name, &error))?;
     }
     if recipe.integrity {
-        for plan in plans {
+        for plan in plans.iter().filter(|plan| plan.superblock.own_role() != DeviceRole::Journal) {
             write_checksums(recipe, plan, pool, clock.wall()).await?;
         }
     }
@@ -206,22 +257,26 @@ fn cut_short(refusal: Refusal, changed: &str) -> Refusal {
 }
 
 fn needs_zeroes(recipe: &Recipe) -> bool {
-    recipe.contents == Contents::Unknown && recipe.level.has_parity()
+    recipe.contents == Contents::Unknown
+        && recipe.level.has_parity()
+        && !recipe.is_parity_left()
+        && !is_lockless(recipe)
 }
 
 fn needs_resync(recipe: &Recipe) -> bool {
-    recipe.contents == Contents::Unknown && recipe.level.redundancy() == Redundancy::Copies
+    let is_left = recipe.level.redundancy() == Redundancy::Copies || recipe.is_parity_left();
+    recipe.contents == Contents::Unknown && is_left && !is_lockless(recipe)
 }
 
-async fn check_free<M: Member>(
-    recipe: &Recipe,
-    newcomers: &[(usize, &Newcomer<M>)],
-    pool: &Pool,
-) -> Result<(), Refusal> {
+fn is_lockless(recipe: &Recipe) -> bool {
+    matches!(recipe.bitmap, BitmapChoice::Lockless(_))
+}
+
+async fn check_free<M: Member>(recipe: &Recipe, newcomers: &Newcomers<'_, M>, pool: &Pool) -> Result<(), Refusal> {
     if recipe.overwrite {
         return Ok(());
     }
-    for (_, newcomer) in newcomers {
+    for (_, newcomer) in newcomers.all() {
         let Candidate { name, member } = &newcomer.candidate;
         let claim = match recipe.contents {
             Contents::Zeros => find_claim_of_md(name, member, pool).await?,
@@ -240,14 +295,17 @@ async fn check_free<M: Member>(
 /// Computes and checks everything that will be written.
 fn plan_members<'a, M: Member, C: Clock>(
     recipe: &Recipe,
-    slots: &[Option<Newcomer<M>>],
-    spares: &[Newcomer<M>],
-    newcomers: &[(usize, &'a Newcomer<M>)],
+    newcomers: &Newcomers<'a, M>,
     clock: &C,
 ) -> Result<Vec<MemberPlan<'a, M>>, Refusal> {
-    let Some((_, first)) = newcomers.first() else {
+    let slots = newcomers.slots;
+    let Some((_, first)) = newcomers.members().next() else {
         return Err(Refusal::new("no member was given"));
     };
+    if is_lockless(recipe) && (recipe.integrity || recipe.stripe_log) {
+        let beside = if recipe.integrity { "checksums" } else { "a stripe log" };
+        return Err(Refusal::new(format!("mdspace keeps no lockless bitmap beside {beside}")).field("bitmap"));
+    }
     let refuse = |defect| Refusal::defect(&first.candidate.name, defect);
     let raid_disks = u16::try_from(slots.len()).map_err(|_| Refusal::new("too many members"))?;
     let sectors = |bytes: u64, field: &str| {
@@ -267,10 +325,15 @@ fn plan_members<'a, M: Member, C: Clock>(
         parity_log: recipe.parity_log,
         integrity: recipe.integrity,
     };
-    let lengths: Vec<u64> = newcomers.iter().map(|(_, newcomer)| newcomer.candidate.member.limits().bytes).collect();
-    let placements = place(&request, &lengths).map_err(refuse)?;
+    let bytes = |newcomer: &Newcomer<M>| newcomer.candidate.member.limits().bytes;
+    let lengths: Vec<u64> = newcomers.members().map(|(_, newcomer)| bytes(newcomer)).collect();
+    let mut placements = place(&request, &lengths).map_err(refuse)?;
     let wall = clock.wall();
     let unequal = placements.iter().any(|placement| placement.data_size != placements[0].data_size);
+    if let Some(journal) = newcomers.journal {
+        let placed = place_journal(&request, &placements[0], bytes(journal));
+        placements.push(placed.map_err(|defect| Refusal::defect(&journal.candidate.name, defect))?);
+    }
     let blueprint = Blueprint {
         version: recipe.version,
         set_uuid: recipe.set_uuid,
@@ -281,22 +344,27 @@ fn plan_members<'a, M: Member, C: Clock>(
         raid0_layout: recipe.level == Level::Raid0 && unequal,
         chunk: sectors(recipe.chunk_bytes, "chunk")?,
         raid_disks,
-        roles: roles(slots, spares.len()),
+        roles: newcomers.roles(),
         resync: if needs_resync(recipe) { Resync::From(Sectors(0)) } else { Resync::Clean },
         logical_block_bytes: recipe.logical_block_bytes,
     };
-    let mut plans = Vec::with_capacity(newcomers.len());
-    for ((number, newcomer), placement) in newcomers.iter().zip(placements) {
+    let mut plans = Vec::with_capacity(placements.len());
+    for ((number, newcomer), placement) in newcomers.all().zip(placements) {
         let Candidate { name, member } = &newcomer.candidate;
-        let number = DeviceNumber(*number as u16);
+        let number = DeviceNumber(number as u16);
         let bytes = member.limits().bytes;
-        let superblock = Superblock::new(&blueprint, &placement, number, newcomer.device_uuid, bytes)
-            .map_err(|defect| Refusal::defect(name, defect))?;
-        if recipe.integrity {
+        let mut superblock = Superblock::new(&blueprint, &placement, number, newcomer.device_uuid, bytes)
+            .map_err(|defect| Refusal::defect(name, defect))?
+            .with_preferred_minor(recipe.preferred_minor);
+        superblock.device_flags = recipe.device_flags.get(usize::from(number.0)).copied().unwrap_or_default();
+        if recipe.integrity && superblock.own_role() != DeviceRole::Journal {
             Layout::of(&superblock).map_err(|defect| Refusal::defect(name, defect))?;
         }
         if recipe.stripe_log {
             check_stripe_log(recipe, &superblock).map_err(|defect| Refusal::defect(name, defect))?;
+        }
+        if superblock.own_role() == DeviceRole::Journal {
+            check_journal(recipe, &superblock).map_err(|refusal| refusal.of(name))?;
         }
         plans.push(MemberPlan { name, member, placement, superblock });
     }
@@ -313,12 +381,16 @@ fn check_stripe_log(recipe: &Recipe, superblock: &Superblock) -> Result<(), Defe
     if recipe.integrity { place.check_apart(&Layout::of(superblock)?) } else { Ok(()) }
 }
 
-fn roles<M>(slots: &[Option<Newcomer<M>>], spares: usize) -> Vec<DeviceRole> {
-    let role = |(index, slot): (usize, &Option<Newcomer<M>>)| match slot {
-        Some(_) => DeviceRole::Active(Slot(index as u16)),
-        None => DeviceRole::Faulty,
-    };
-    slots.iter().enumerate().map(role).chain(std::iter::repeat_n(DeviceRole::Spare, spares)).collect()
+/// Checks that the device is long enough for a journal of the array, and that no log is beside it.
+fn check_journal(recipe: &Recipe, superblock: &Superblock) -> Result<(), Refusal> {
+    if recipe.stripe_log {
+        let refusal = Refusal::new("a write journal and a stripe log: one is enough");
+        return Err(refusal.field("superblock.feature_map"));
+    }
+    match Geometry::new(&superblock.shape(&[])) {
+        Ok(Geometry::Parity(parity)) => rows_bytes(superblock, &parity).map(drop),
+        _ => Ok(()), // refused for the members
+    }
 }
 
 /// Refuses an array that could not be assembled.
@@ -340,7 +412,9 @@ fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], plans: &[MemberPlan<
         return Err(Refusal::new("too many members are missing for this level"));
     }
     let parties = plans.iter().map(|plan| (plan.name, plan.member.limits(), plan.superblock.clone()));
-    check_blocks(&geometry, largest_block(plans.iter().map(|plan| plan.member)), parties, true)
+    let largest = largest_block(plans.iter().map(|plan| plan.member));
+    let block_bytes = if first.superblock.journal { largest.max(BLOCK_BYTES as u64) } else { largest };
+    check_blocks(&geometry, block_bytes, parties, true)
 }
 
 /// Erases superblocks of another array, of any version: they must not outlive its data. A place without a valid
@@ -416,6 +490,25 @@ async fn zero<M: Member>(plans: &[MemberPlan<'_, M>], pool: &Pool, progress: &dy
     join_all(fills).await.into_iter().collect()
 }
 
+/// The bitmap of a new array.
+fn first_bitmap(recipe: &Recipe, bitmap: &BitmapPlacement, events: u64) -> Vec<u8> {
+    let BitmapPlacement { kind, chunk_bytes, sync_size, bytes, .. } = *bitmap;
+    let mut image = vec![if needs_resync(recipe) { 0xff } else { 0 }; bytes as usize];
+    let header = match kind {
+        Kind::Lockless => {
+            let reserved = Sectors(bytes / SECTOR_BYTES);
+            let header = BitmapSuper::new_lockless(recipe.set_uuid, sync_size, chunk_bytes, events, reserved);
+            let is_built = recipe.contents != Contents::Unknown;
+            let state = if is_built { ChunkState::Clean } else { ChunkState::Unwritten };
+            image[STATES_AT as usize..header.used_bytes() as usize].fill(state.byte());
+            header
+        }
+        _ => BitmapSuper::new(recipe.set_uuid, sync_size, chunk_bytes, events),
+    };
+    image[..SUPER_BYTES].copy_from_slice(&header.encode());
+    image
+}
+
 /// Writes bitmap and logs, and flushes: afterwards the superblock may vouch for them.
 async fn write_logs<M: Member>(
     recipe: &Recipe,
@@ -425,11 +518,7 @@ async fn write_logs<M: Member>(
 ) -> Result<(), MemberError> {
     let MemberPlan { member, placement, superblock, .. } = plan;
     if let (Some(bitmap), Some(at)) = (&placement.bitmap, superblock.bitmap_at()) {
-        let bits = if needs_resync(recipe) { 0xff } else { 0 };
-        let mut image = vec![bits; bitmap.bytes as usize];
-        let header = BitmapSuper::new(recipe.set_uuid, bitmap.sync_size, bitmap.chunk_bytes, superblock.events);
-        let header = header.encode();
-        image[..header.len()].copy_from_slice(&header);
+        let image = first_bitmap(recipe, bitmap, superblock.events);
         write_bytes(*member, pool, at, &image).await?;
     }
     if let (Some(log), Some(at)) = (&placement.bad_blocks, superblock.bad_blocks_at()) {
@@ -441,6 +530,11 @@ async fn write_logs<M: Member>(
         empty.resize(usize::from(log.sectors) * SECTOR_BYTES as usize, 0);
         write_bytes(*member, pool, at, &empty).await?;
     }
+    if superblock.own_role() == DeviceRole::Journal {
+        // Nothing else of this array's can be there: its uuid is new.
+        let empty = MetaBlock::empty(1, Sectors(0)).encode(&recipe.set_uuid);
+        write_bytes(*member, pool, superblock.data_at(), &empty).await?;
+    }
     if let Ok(place) = Place::of(superblock).as_ref()
         && recipe.stripe_log
     {
@@ -450,12 +544,8 @@ async fn write_logs<M: Member>(
     member.flush().await
 }
 
-/// Pages of checksums written during creation: 16 MiB, those of a member of 16 GiB. The caller would wait for
-/// more; pages beyond are written when they are learned. Stale bytes in their places match no header's seed
-/// and epoch.
-const PAGES_MAX: u64 = 4096;
-
-/// Writes the checksum area. On a small member that was zeroed, all checksums are known at once.
+/// Writes the checksum area, without any page of the table. If the member is all zeros, all its checksums are known.
+/// Stale bytes in the places of pages match no header's seed and epoch.
 async fn write_checksums<M: Member>(
     recipe: &Recipe,
     plan: &MemberPlan<'_, M>,
@@ -465,12 +555,12 @@ async fn write_checksums<M: Member>(
     let MemberPlan { name, member, superblock, .. } = plan;
     let layout = Layout::of(superblock).map_err(|defect| Refusal::defect(name, defect))?;
     let is_active = matches!(superblock.own_role(), DeviceRole::Active(_));
-    let are_zeros = recipe.contents == Contents::Zeros || (needs_zeroes(recipe) && is_active);
-    let made = async {
-        let checksums = Checksums::make(*member, superblock, layout, pool, now).await?;
-        if are_zeros && layout.pages() <= PAGES_MAX { checksums.fill_with_zeros(*member).await } else { Ok(()) }
+    let contents = match recipe.contents == Contents::Zeros || (needs_zeroes(recipe) && is_active) {
+        true => MemberContents::Zeros,
+        false => MemberContents::Unknown,
     };
-    made.await.map_err(|error| Refusal::member_error(name, &error))
+    let made = Checksums::make(*member, superblock, layout, pool, now, contents).await;
+    made.map(drop).map_err(|error| Refusal::member_error(name, &error))
 }
 
 async fn write_superblock<M: Member>(plan: &MemberPlan<'_, M>, pool: &Pool) -> Result<(), MemberError> {

@@ -11,7 +11,7 @@ use crate::metadata::bitmap::named::Named;
 use crate::metadata::stripe_log::found::{check_current, of_member, records_of};
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
-use format::bitmap::{BitmapSuper, SUPER_BYTES};
+use format::bitmap::{BitmapSuper, Kind};
 use format::stripe_log::{Header, Place};
 use format::superblock::{DeviceFlags, DeviceRole, Reshape, Resync, Superblock};
 use format::text::quoted;
@@ -28,6 +28,8 @@ pub struct BitmapExamined {
     pub set: u64,
     /// Chunks in all.
     pub bits: u64,
+    /// Chunks that were never written to, of a lockless bitmap; `None` of others.
+    pub unwritten: Option<u64>,
     /// Bytes that a bit stands for.
     pub chunk_bytes: u64,
     /// The event count up to which the bitmap is current.
@@ -277,14 +279,17 @@ impl Examination {
     /// Adds what the member's bitmap and logs hold. A bitmap or bad-block log that cannot be read is left out.
     pub async fn with_logs<M: Member>(mut self, member: &M, found: &Found, pool: &Pool) -> Self {
         let (name, superblock) = (self.name.clone(), &found.superblock);
-        if let Ok(Some((header, image))) = read_bitmap(&name, member, superblock, pool).await {
+        if let Ok(Some((header, map))) = read_bitmap(&name, member, superblock, pool).await {
+            let unwritten = (header.kind == Kind::Lockless).then(|| map.unwritten_chunks());
+            let map = map.set();
             self.bitmap = Some(BitmapExamined {
-                set: header.bits_set(&image[SUPER_BYTES..]),
+                set: header.bits_set(&map),
+                unwritten,
                 bits: header.bits(),
                 chunk_bytes: header.chunk_bytes,
                 events: header.events,
                 events_cleared: header.events_cleared,
-                dirty: Named::current(&header, &image[SUPER_BYTES..], superblock),
+                dirty: Named::current(&header, &map, superblock),
                 header,
             });
         }

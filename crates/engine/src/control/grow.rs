@@ -191,6 +191,10 @@ impl<M: Member, C: Clock> Control<M, C> {
                 Refusal::new("the array is degraded: its size can change only with every member present and current");
             return Err(refusal.advice("give the missing member, or `mdspace add` one, first"));
         }
+        if self.metadata.intent().is_some_and(|intent| intent.is_lockless()) {
+            let refusal = Refusal::new("mdspace does not change the size of an array with a lockless bitmap");
+            return Err(refusal.field("bitmap.version").advice("remove it first: `mdspace set bitmap=none`"));
+        }
         for device in &self.core.devices() {
             if device.checksums.get().is_some() {
                 let refusal = Refusal::new("keeps checksums, whose place depends on the component size");

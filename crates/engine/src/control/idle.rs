@@ -33,6 +33,9 @@ impl<M: Member, C: Clock> Control<M, C> {
                     && !self.core.gate.is_closed()
                     && !self.core.owes_any()
             };
+            if was_dirty && !is_over && is_idle() {
+                self.build_rest().await;
+            }
             if is_over || (was_dirty && is_idle() && has_failed(self.metadata.flush_and_mark_clean(is_idle).await)) {
                 return; // a failed array stays dirty
             }
@@ -48,11 +51,14 @@ impl<M: Member, C: Clock> Control<M, C> {
             let period = self.metadata.intent().map_or(WITHOUT_BITMAP, |intent| intent.period());
             let time = self.core.clock.sleep_until(self.core.clock.now() + period);
             // Where a member has no room, the bits and regions wait for the next period.
-            if self.core.gate.closes_before(time).await
-                || has_failed(self.close_checksums(Closing::Idle).await)
+            if self.core.gate.closes_before(time).await {
+                return; // stopped: the bits stay
+            }
+            self.build_rest().await;
+            if has_failed(self.close_checksums(Closing::Idle).await)
                 || has_failed(self.metadata.clear_idle_bits().await)
             {
-                return; // stopped or failed: the bits stay
+                return; // failed: the bits stay
             }
         }
     }

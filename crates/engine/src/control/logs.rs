@@ -1,8 +1,7 @@
 //! Decides what may be done with arrays whose unfinished writes are in a log of md's: a write journal, or the partial
 //! parity log of RAID-5. [`crate::metadata::partial_parity`] and [`crate::metadata::journal`] read and write the members.
 //!
-//! * A journal that is present holds data and parity that the members may lack: it is replayed for reading, and
-//!   refused for writing. When the journal is lost, the members' superblocks call the array clean even after a power
+//! * A journal that is present holds data and parity that the members may lack: it is replayed. When the journal is lost, the members' superblocks call the array clean even after a power
 //!   loss. mdadm refuses such an array without `--force`, and starts it read-only with it. So does this engine.
 //! * A dirty array with a partial parity log is repaired by that log, as by md. Where a member is missing, nothing else
 //!   repairs it: if the log cannot be used, the array is refused without `force`.
@@ -33,16 +32,15 @@ pub(crate) fn check_journal(name: &str, journal: Option<&str>, options: &Assembl
     let refuse = |member: &str, reason: &str, advice: &str| {
         Err(Refusal::new(reason).of(member).field("superblock.feature_map").advice(advice))
     };
-    if journal.is_some() && options.replay {
+    if journal.is_some() && may_replay(options) {
         return Ok(());
     }
     if let Some(journal) = journal {
         return refuse(
             journal,
-            "the array's write journal, which may hold data that the members lack: such an array is only read",
-            "read it with `mdspace read` or `mdspace serve --read-only`, which replay the journal in memory; to write, assemble \
-             the array with md, which replays the journal (mdadm --assemble), and remove the journal there: mdadm \
-             --fail and --remove it, then echo resync >/sys/block/mdX/md/consistency_policy",
+            "the array's write journal, which may hold data that the members lack: such an array is only read once it is \
+             replayed",
+            "read it with `mdspace read` or `mdspace serve --read-only`, which replay the journal in memory",
         );
     }
     if !options.read_only {
@@ -196,7 +194,7 @@ pub(crate) async fn replay_stripe_log<M: Member>(
 }
 
 /// Whether the members may be written, or their writes stay in memory.
-fn may_replay(options: &AssembleOptions) -> bool {
+pub(crate) fn may_replay(options: &AssembleOptions) -> bool {
     options.replay || !options.read_only
 }
 
@@ -211,8 +209,10 @@ impl Log {
         let replayed = match self {
             Self::Untouched | Self::Journal { rows: 0 } => return Vec::new(),
             Self::Journal { rows } => {
+                let (place, changed) =
+                    if options.read_only { (" in memory", "; no member was changed") } else { ("", "") };
                 return vec![format!(
-                    "the write journal was replayed in memory: it held {} KiB of each member's rows; no member was changed",
+                    "the write journal was replayed{place}: it held {} KiB of each member's rows{changed}",
                     rows * 4
                 )];
             }

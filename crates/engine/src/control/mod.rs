@@ -7,6 +7,7 @@
 pub mod assemble;
 mod behind;
 pub(crate) mod blocks;
+mod build;
 pub(crate) mod checksums;
 pub(crate) mod copies;
 pub mod create;

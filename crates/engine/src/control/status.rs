@@ -15,7 +15,7 @@ use crate::device::{Device, DeviceState};
 pub use crate::metadata::bitmap::BitmapStatus;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
-use format::superblock::Resync;
+use format::superblock::{DeviceFlags, Resync};
 use format::text::quoted;
 use serde::Serialize;
 
@@ -67,7 +67,7 @@ pub struct Status {
     /// Why the last sweep could not be finished.
     pub sweep_failure: Option<String>,
     /// What brings copies and parity into agreement after an unclean stop, by mdadm's names: `resync`, `bitmap`, `ppl`,
-    /// or `none` without redundancy.
+    /// `journal`, our `log`, or `none` without redundancy.
     pub consistency_policy: &'static str,
     /// The write-intent bitmap, when there is one.
     pub bitmap: Option<BitmapStatus>,
@@ -100,7 +100,7 @@ pub struct MemberStatus {
     pub slot: Option<u16>,
     /// Its index in the table of roles.
     pub device_number: u16,
-    /// `in_sync`, `recovering`, `replacement` (of the member in its slot), `spare` or `faulty`.
+    /// `in_sync`, `recovering`, `replacement` (of the member in its slot), `spare`, `journal` or `faulty`.
     pub state: &'static str,
     /// Data transfers since the array was assembled.
     pub reads: u64,
@@ -123,6 +123,10 @@ pub struct MemberStatus {
     pub corrected_sectors: u32,
     /// Bytes of its data in its bad-block log: they must not be read.
     pub bad_bytes: u64,
+    /// Whether it is read only where no other member can serve (RAID-1).
+    pub write_mostly: bool,
+    /// Whether md is to fail its requests fast.
+    pub failfast: bool,
     /// Whether a NAS kernel has set its flag "disk error" for this member.
     pub disk_error: bool,
     /// Bytes that the member has no room for: they are in memory alone until it has.
@@ -134,6 +138,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         match self.metadata.intent() {
             _ if !self.core.is_redundant() => "none",
             _ if self.metadata.has_stripe_log() => "log",
+            _ if self.metadata.has_write_journal() => "journal",
             Some(_) => "bitmap",
             None if self.metadata.has_parity_log() => "ppl",
             None => "resync",
@@ -247,6 +252,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
 fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStatus {
     let totals = device.activity.totals();
+    let flags = device.superblock.borrow().device_flags;
     MemberStatus {
         name: device.name.clone(),
         slot,
@@ -261,6 +267,7 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
             DeviceState::InSync => "in_sync",
             DeviceState::Recovering { .. } => "recovering",
             DeviceState::Spare => "spare",
+            DeviceState::Journal => "journal",
             DeviceState::Faulty => "faulty",
         },
         reads: totals.reads,
@@ -273,6 +280,8 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
         to_heal_bytes: device.faults.queued_bytes(),
         corrected_sectors: device.superblock.borrow().corrected_reads,
         bad_bytes: device.bad.bytes(),
+        write_mostly: flags.contains(DeviceFlags::WRITE_MOSTLY),
+        failfast: flags.contains(DeviceFlags::FAIL_FAST),
         disk_error: device.superblock.borrow().disk_errors.contains(&device.superblock.borrow().device_number),
         owed_bytes: device.owed.bytes(),
     }

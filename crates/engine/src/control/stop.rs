@@ -29,6 +29,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if self.core.info.read_only {
             return Ok(());
         }
+        self.build_rest().await;
         self.close_checksums(Closing::All).await?;
         self.metadata.flush_and_mark_clean(|| true).await?;
         let guard = self.metadata.lock().await;
@@ -54,6 +55,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             self.checkpoint().await?;
         }
         self.metadata.record_assembly().await?;
+        self.metadata.end_journal().await?;
         self.mark_clean().await?;
         drained.and_then(|()| self.data.check_nothing_lost())
     }

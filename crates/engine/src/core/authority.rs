@@ -29,6 +29,8 @@ pub(crate) struct LogEntry {
     pub(crate) changed: Chunks,
     /// For each parity that is here: the parity of the chunks that the write leaves as they are. Empty if there are none.
     pub(crate) partial: SmallVec<[(Role, Block); 2]>,
+    /// With [`Logging::Contents`]: the new data, and each parity that is here.
+    pub(crate) contents: Vec<(Role, Block)>,
 }
 
 impl LogEntry {
@@ -48,6 +50,18 @@ pub(crate) enum Logging {
     /// Writes to parts of stripes. A write to whole stripes only makes older entries void
     /// ([`crate::metadata::stripe_log`]).
     Parts,
+    /// The new data and parity of every write, in whole blocks of md's journal ([`crate::metadata::journal`]).
+    Contents {
+        /// At most so much of a stripe's rows at a time.
+        rows_bytes: u32,
+    },
+}
+
+impl Logging {
+    /// Whether zeros are written as data, as each write must be named.
+    pub(crate) fn names_zeros(self) -> bool {
+        matches!(self, Self::Neighbours | Self::Contents { .. })
+    }
 }
 
 /// Writes superblocks, bitmap and logs on behalf of the data path, which never does so itself.
@@ -67,7 +81,7 @@ pub(crate) trait Authority<M: Member>: 'static {
 
     /// Logs a write to stripes, before it reaches any member. The entries are on stable storage when this returns. They
     /// are of different rows, at most [`LOG_ENTRIES_MAX`], with at most a chunk of partial parity for each stripe, of one
-    /// stripe or without partial parity.
+    /// stripe or without partial parity. With [`Logging::Contents`], they are of one stripe, and of any number.
     async fn log_write(&self, entries: Vec<LogEntry>) -> Result<Self::Logged, ArrayError>;
 
     /// Records that a member failed a write. The superblocks say so before this returns.

@@ -34,16 +34,27 @@ impl<M: Member, C: Clock> Core<M, C> {
         }
     }
 
-    /// Whether parity and copies agree in everything below `end`, or must be assumed to. Never once the array has
-    /// failed: a write may have reached only some members of a stripe.
-    pub(crate) fn is_agreed(&self, end: u64) -> bool {
+    /// Whether parity and copies agree in `positions`, which end before byte `end` of the array, or must be assumed to.
+    /// Never where nothing was ever written, and never once the array has failed: a write may have reached only some
+    /// members of a stripe.
+    pub(crate) fn is_agreed(&self, end: u64, positions: &Range<u64>) -> bool {
         let is_known = self.health.agreed.get() || end <= self.health.agreed_below.get() || self.info.forced;
-        is_known && self.health.failed.borrow().is_none()
+        is_known && !self.health.unbuilt.touches(positions) && self.health.failed.borrow().is_none()
     }
 
     /// Fails the array, because a member that it needs has failed. From now on the array takes no more writes.
     pub(crate) fn fail_without(&self, device: &Device<M>, error: &MemberError) -> ArrayError {
         let reason = format!("{} failed, and too few members are left: {error}", device.name);
+        if self.health.failed.borrow().is_none() {
+            tracing::error!("{reason}; the array takes no more writes");
+            self.fail_array(|| reason.clone());
+        }
+        ArrayError::new(ArrayErrorKind::Io, reason)
+    }
+
+    /// Fails the array, because its write journal has failed. md makes such an array read-only, too.
+    pub(crate) fn fail_without_journal(&self, device: &Device<M>, error: &MemberError) -> ArrayError {
+        let reason = format!("its write journal {} failed: {error}", device.name);
         if self.health.failed.borrow().is_none() {
             tracing::error!("{reason}; the array takes no more writes");
             self.fail_array(|| reason.clone());
@@ -65,6 +76,9 @@ impl<M: Member, C: Clock> Core<M, C> {
     /// Whether all data stays available without a device. As at assembly, parity that may be wrong cannot replace
     /// data.
     pub(crate) fn survives_without(&self, lost: &Rc<Device<M>>) -> bool {
+        if lost.state.get() == DeviceState::Journal {
+            return false;
+        }
         let is_followed = lost.successor().is_some_and(|successor| successor.state.get() == DeviceState::InSync);
         if lost.state.get() != DeviceState::InSync || is_followed {
             return true;

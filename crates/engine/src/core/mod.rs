@@ -12,6 +12,7 @@ mod report;
 pub(crate) mod request;
 pub(crate) mod roster;
 mod state;
+pub(crate) mod unbuilt;
 mod write_counter;
 
 pub(crate) use state::{ArrayInfo, Core, Health, Roster};

@@ -98,6 +98,17 @@ pub(crate) trait Supply {
     fn evenly_readable(&self, component: &Range<u64>) -> Vec<Range<u64>>;
 }
 
+impl Group {
+    /// The positions that it is of.
+    pub(crate) fn positions(&self) -> Range<u64> {
+        let start = match self.stripe {
+            Some(_) => self.places[0].1,
+            None => self.array_end - self.bytes,
+        };
+        start..start + self.bytes
+    }
+}
+
 /// The units of stripes with parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StripeUnits {

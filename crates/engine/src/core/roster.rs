@@ -32,13 +32,13 @@ impl<M: Member, C: Clock> Core<M, C> {
         in_slot(&slots, slot).filter(|device| device.is_active()).cloned()
     }
 
-    /// The devices that superblocks are written to: active devices, spares and successors.
+    /// The devices that superblocks are written to: active devices, spares, the write journal, and successors.
     pub(crate) fn devices(&self) -> Vec<Rc<Device<M>>> {
         let slots = self.roster.slots.borrow();
         let others = self.roster.others.borrow();
-        let spares = others.iter().filter(|device| device.state.get() == DeviceState::Spare);
+        let is_used = |device: &&Rc<Device<M>>| matches!(device.state.get(), DeviceState::Spare | DeviceState::Journal);
         let successors = slots.iter().flatten().filter_map(|device| device.successor());
-        slots.iter().flatten().chain(spares).cloned().chain(successors).collect()
+        slots.iter().flatten().chain(others.iter().filter(is_used)).cloned().chain(successors).collect()
     }
 
     /// The member of this name, or the only one whose path ends in it.

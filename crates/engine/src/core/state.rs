@@ -10,6 +10,7 @@ use crate::base::versioned::Growing;
 use crate::core::listener::Listener;
 use crate::core::metadata_lock::Guarded;
 use crate::core::personality::{Personality, personality};
+use crate::core::unbuilt::Unbuilt;
 use crate::core::write_counter::WriteCounter;
 use crate::device::Device;
 use crate::device::context::DeviceContext;
@@ -64,18 +65,20 @@ pub(crate) struct Roster<M: Member> {
 pub(crate) struct Health {
     /// Every slot holds a device that is current everywhere, has no bad blocks and answers.
     pub(super) whole: Cell<bool>,
-    /// Parity and copies agree everywhere.
+    /// Parity and copies agree everywhere that was ever written to.
     pub(crate) agreed: Cell<bool>,
     /// Parity and copies agree below this byte of the array: how far a resync has come.
     pub(crate) agreed_below: Cell<u64>,
+    /// What was never written to: nothing agrees there, whatever the other fields say.
+    pub(crate) unbuilt: Rc<Unbuilt>,
     /// Why the array takes no more writes. Set once more members have failed than redundancy covers.
     pub(crate) failed: RefCell<Option<String>>,
 }
 
 impl Health {
-    pub(crate) fn new(whole: bool, agreed: bool, agreed_below: u64) -> Self {
+    pub(crate) fn new(whole: bool, agreed: bool, agreed_below: u64, unbuilt: Rc<Unbuilt>) -> Self {
         let (whole, agreed) = (Cell::new(whole), Cell::new(agreed));
-        Self { whole, agreed, agreed_below: Cell::new(agreed_below), failed: RefCell::default() }
+        Self { whole, agreed, agreed_below: Cell::new(agreed_below), unbuilt, failed: RefCell::default() }
     }
 }
 

@@ -27,11 +27,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Writes whole stripes. The patches are their data, without gaps. The caller keeps other writes off them.
     pub(crate) async fn write_full_stripes(
         &self,
-        _: Marked<'_>,
+        marked: Marked<'_>,
         parity: &Parity,
         stripes: Range<u64>,
         patches: &[WriteExtent],
     ) -> Result<(), ArrayError> {
+        if let Logging::Contents { .. } = self.authority.logging() {
+            return Box::pin(self.write_stripes_logged(marked, parity, stripes, patches)).await;
+        }
         if self.authority.logging() == Logging::Nothing || mutant!("whole-stripes-not-logged") {
             return self.put_full_stripes(parity, stripes, patches).await;
         }

@@ -7,11 +7,14 @@
 //! The partial parity of a row is its new parity without the new data. So it needs no contents beyond those that the
 //! write needs anyway.
 //!
+//! A journal has the new contents of every write, whole stripes as well. There a round is bounded by its rows alone.
+//!
 //! Nothing here writes the log ([`crate::core::authority`]).
 //!
 //! Facts: `ppl_log_stripe` in `drivers/md/raid5-ppl.c`; `stripe_bio_overlaps` in `drivers/md/raid5.c`.
 
 use crate::base::buffer::Block;
+use crate::base::join::join_all;
 use crate::base::write_set::WriteExtent;
 use crate::core::authority::{Authority, LOG_ENTRIES_MAX, LogEntry, Logging, Marked};
 use crate::data::parity::weight;
@@ -25,6 +28,9 @@ use format::geometry::{Parity, Role, Stripe};
 use format::stripe_log::Chunks;
 use smallvec::SmallVec;
 use std::ops::Range;
+
+/// Whole stripes that are written at a time, so that they share a batch of the journal.
+const STRIPES_TOGETHER: usize = 8;
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// As [`DataPlane::write_part`], round by round.
@@ -41,6 +47,29 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         Ok(())
     }
 
+    /// Writes whole stripes, each of them logged by itself.
+    pub(super) async fn write_stripes_logged(
+        &self,
+        marked: Marked<'_>,
+        parity: &Parity,
+        stripes: Range<u64>,
+        patches: &[WriteExtent],
+    ) -> Result<(), ArrayError> {
+        for first in stripes.clone().step_by(STRIPES_TOGETHER) {
+            let together = first..stripes.end.min(first + STRIPES_TOGETHER as u64);
+            let writes = together.map(|number| {
+                let range = number * parity.stripe_bytes()..(number + 1) * parity.stripe_bytes();
+                let own: Vec<_> = patches.iter().filter_map(|patch| patch.within(range.clone())).collect();
+                async move {
+                    let part = PartWrite { number, patches: &own, unit: self.stripe_size_bytes() };
+                    self.write_part_logged(marked, parity, part).await
+                }
+            });
+            join_all(writes).await.into_iter().collect::<Result<(), ArrayError>>()?;
+        }
+        Ok(())
+    }
+
     /// Logs the write of a part of a stripe.
     pub(super) async fn log_part(
         &self,
@@ -49,18 +78,26 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         new: &[(ChunkTransfer, Block)],
         parities: &[(ChunkTransfer, Block)],
     ) -> Result<A::Logged, ArrayError> {
+        let has_contents = matches!(self.authority.logging(), Logging::Contents { .. });
         let entry = |column: &Column| {
             let here = Role::PARITIES.into_iter();
             let after = here.filter_map(|role| Some((role, part(parities, role, &column.within)?)));
             let after: SmallVec<[(Role, Block); 2]> = after.collect();
             let changed: Chunks = column.asked.iter().filter_map(data_index).collect();
+            if has_contents && changed != Chunks::default() {
+                let data = column.asked.iter().filter_map(|role| Some((role, part(new, role, &column.within)?)));
+                let contents = data.filter(|(role, _)| !role.is_parity()).chain(after).collect();
+                let (rows, partial) = (column.within.clone(), SmallVec::new());
+                return Some(LogEntry { stripe: *stripe, rows, changed, partial, contents });
+            }
             if changed == Chunks::default() || after.is_empty() {
                 return None; // without a parity there is nothing to repair
             }
             let is_whole = changed == Chunks::first(stripe.data_chunks());
             let partial = after.into_iter().filter(|_| !is_whole);
             let partial = partial.map(|(role, after)| (role, self.partial_parity(stripe, column, new, role, &after)));
-            Some(LogEntry { stripe: *stripe, rows: column.within.clone(), changed, partial: partial.collect() })
+            let (rows, contents) = (column.within.clone(), Vec::new());
+            Some(LogEntry { stripe: *stripe, rows, changed, partial: partial.collect(), contents })
         };
         self.authority.log_write(plan.columns.iter().filter_map(entry).collect()).await
     }
@@ -90,6 +127,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             rows: 0..parity.chunk_bytes() as u32,
             changed: Chunks::first(parity.data_chunks()),
             partial: SmallVec::new(),
+            contents: Vec::new(),
         };
         self.authority.log_write(stripes.map(entry).collect()).await
     }
@@ -112,6 +150,9 @@ fn part(contents: &[(ChunkTransfer, Block)], role: Role, within: &Range<u32>) ->
 /// Cuts a write to one stripe so that no round has more than [`LOG_ENTRIES_MAX`] columns. With
 /// [`Logging::Neighbours`], the changed chunks of a row are neighbours in each round.
 fn rounds(parity: &Parity, number: u64, patches: &[WriteExtent], logging: Logging) -> Vec<Vec<WriteExtent>> {
+    if let Logging::Contents { rows_bytes } = logging {
+        return rounds_of_rows(parity, number, patches, rows_bytes);
+    }
     let (share, _) = spans_and_contents(parity, number, patches);
     let mut edges: Vec<u32> = share.spans.iter().flat_map(|span| [span.within.start, span.within.end]).collect();
     edges.sort_unstable();
@@ -140,4 +181,18 @@ fn rounds(parity: &Parity, number: u64, patches: &[WriteExtent], logging: Loggin
     }
     rounds.iter_mut().for_each(|round| round.sort_by_key(|extent| extent.at));
     rounds
+}
+
+/// Cuts a write to one stripe into rounds of so many bytes of rows.
+fn rounds_of_rows(parity: &Parity, number: u64, patches: &[WriteExtent], bytes: u32) -> Vec<Vec<WriteExtent>> {
+    let chunk = parity.chunk_bytes();
+    let round = |first: u64| {
+        let of_chunk = |index: u16| {
+            let start = number * parity.stripe_bytes() + u64::from(index) * chunk;
+            let range = start + first..start + chunk.min(first + u64::from(bytes));
+            patches.iter().filter_map(move |patch| patch.within(range.clone()))
+        };
+        (0..parity.data_chunks()).flat_map(of_chunk).collect::<Vec<_>>()
+    };
+    (0..chunk).step_by(bytes as usize).map(round).filter(|round| !round.is_empty()).collect()
 }

@@ -85,7 +85,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let (at, length) = (piece.at.0, read.end - read.start);
         let bytes = piece.bytes.min(read.end - at);
         let shares = (length / SHARE_MIN).min(piece.copies.len() as u64);
-        if shares > 1 && self.core.is_agreed(at + bytes) && self.are_idle(piece, bytes) {
+        if shares > 1 && self.core.is_agreed(at + bytes, &(at..at + bytes)) && self.are_idle(piece, bytes) {
             let begin = |share: u64| match share {
                 _ if share == shares => read.end,
                 _ => read.start + length * share / shares / SHARE_UNIT * SHARE_UNIT,
@@ -125,12 +125,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             is_readable
                 .then(|| (device.state.is_forced() || device.is_write_mostly(), device.activity.in_flight(), distance))
         };
+        let positions = piece.at.0..piece.at.0 + bytes;
+        let is_agreed = || self.core.is_agreed(positions.end, &positions);
         piece
             .copies
             .iter()
             .filter(|copy| !tried.contains(copy))
             .filter_map(|&(slot, at)| Some(((slot, at), load(slot, at)?)))
-            .min_by_key(|&(_, load)| if self.core.is_agreed(piece.at.0 + bytes) { load } else { (load.0, 0, 0) })
+            .min_by_key(|&(_, load)| if is_agreed() { load } else { (load.0, 0, 0) })
             .map(|(copy, _)| copy)
     }
 

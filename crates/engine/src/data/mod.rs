@@ -25,6 +25,7 @@ pub(crate) mod runs;
 pub(crate) mod stitched;
 pub(crate) mod stripe;
 pub(crate) mod stripe_size;
+mod unbuilt;
 pub(crate) mod zeros;
 
 pub(crate) use plane::{DataOptions, DataPlane};

@@ -54,8 +54,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let PartWrite { number, patches, unit } = *part;
         let [WriteExtent { at, block }] = patches else { return None };
         let first = number * parity.stripe_bytes();
-        let is_good = self.core.is_whole() && self.core.is_agreed(first + parity.stripe_bytes());
-        if !is_good || unit.is_some() {
+        if !self.core.is_whole() || unit.is_some() {
             return None;
         }
         let chunk_bytes = parity.chunk_bytes();
@@ -65,6 +64,10 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             return None;
         }
         let (stripe, span) = (parity.stripe(number), Span { data: data as u16, within: start as u32..end as u32 });
+        let positions = stripe.component().0 + start..stripe.component().0 + end;
+        if !self.core.is_agreed(first + parity.stripe_bytes(), &positions) {
+            return None;
+        }
         let cached = self.cached(&stripe, std::slice::from_ref(&span), &[]);
         // In memory, a page that was read is in the processor's cache when it is written.
         let tie = if self.cache.borrow().is_off() { Tie::Modify } else { Tie::Reconstruct };

@@ -74,6 +74,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let write = async |marked: Marked<'_>| {
             for WriteExtent { at, block } in data.extents() {
                 self.write_mapped(marked, mapping, *at, block.clone()).await?;
+                self.core.health.unbuilt.built(&(*at..*at + block.len() as u64));
             }
             Ok(())
         };

@@ -127,7 +127,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             unreadable: failed,
             absent: Symbols::EMPTY,
             parity_trusted: mutant!("untrusted-parity-used")
-                || self.core.is_agreed((stripe.number() + 1) * parity.stripe_bytes()),
+                || self.core.is_agreed((stripe.number() + 1) * parity.stripe_bytes(), &range),
         };
         if self.core.is_whole() {
             return health;
@@ -199,6 +199,12 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 let known = self.cached(&share.stripe, &share.spans, &[]);
                 let spans = in_units_where_lost(&share.spans, self.stripe_size_bytes(), health.unreadable);
                 let Ok(plan) = plan_read(code(parity), &spans, &known, &health) else {
+                    if self.core.health.unbuilt.is_any()
+                        && failed.is_empty()
+                        && Box::pin(self.read_unwritten(&share, &health, &mut into)).await.is_some()
+                    {
+                        return Ok(into);
+                    }
                     if let Some(unit) = self.finer_unit(&share.spans) {
                         return Box::pin(self.read_in_rows(parity, &share, unit, into, Locked::Exclusively)).await;
                     }
@@ -443,7 +449,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         };
         let _logged = match self.authority.logging() {
             Logging::Nothing => None,
-            Logging::Neighbours | Logging::Parts => Some(self.log_part(&share.stripe, plan, new, &parities).await?),
+            Logging::Neighbours | Logging::Parts | Logging::Contents { .. } => {
+                Some(self.log_part(&share.stripe, plan, new, &parities).await?)
+            }
         };
         self.write_transfers(&share.stripe, &plan.writes, blocks).await?;
         if (share.bytes as u64) < parity.stripe_bytes() {
@@ -460,7 +468,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// Writes to all chunks at once, and ejects members that fail. First the cache drops what it holds of these
     /// chunks.
-    async fn write_transfers(
+    pub(super) async fn write_transfers(
         &self,
         stripe: &Stripe,
         transfers: &[ChunkTransfer],

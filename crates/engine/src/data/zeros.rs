@@ -92,7 +92,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ) -> Result<(), ArrayError> {
         drop(self.core.enter_to_write(at, bytes)?);
         self.check_room().await?;
-        if self.authority.logging() == Logging::Neighbours {
+        if self.authority.logging().names_zeros() {
             self.write_zeros(at..at + bytes).await?;
             return if durability == Durability::Stable { self.flush().await } else { Ok(()) };
         }
@@ -127,13 +127,15 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Zeroes whole units.
     async fn zero_whole(self: &Rc<Self>, range: Range<u64>, means: Means) -> Result<(), ArrayError> {
         let lock = self.lock_whole(&range).await;
-        if self.authority.logging() == Logging::Neighbours {
+        if self.authority.logging().names_zeros() {
             // The log was begun since the request.
             drop(lock);
             return self.write_zeros(range).await;
         }
         let _lock = lock;
-        self.core.to_the_end(self.marked(&range, async |_: Marked<'_>| self.zero_extents(&range, means).await)).await
+        self.core.to_the_end(self.marked(&range, async |_: Marked<'_>| self.zero_extents(&range, means).await)).await?;
+        self.core.health.unbuilt.built(&self.core.geometry().sync_range(&range));
+        Ok(())
     }
 
     /// Keeps other requests off whole units, and off everything that shares their parity.

@@ -24,7 +24,7 @@ pub(crate) struct BadBlocks {
     ranges: RefCell<Ranges>,
     data_at: u64,
     /// The position of the log; a member without a log cannot have bad blocks.
-    place: Option<BadBlockPlace>,
+    place: Cell<Option<BadBlockPlace>>,
     changes: Cell<u64>,
     /// The number of changes that the log on the member includes.
     saved: Cell<u64>,
@@ -40,7 +40,12 @@ impl BadBlocks {
     /// The bad blocks in the log of a member whose data begins at `data_at`.
     pub(crate) fn new(place: Option<BadBlockPlace>, data_at: u64, ranges: Vec<Range<u64>>) -> Self {
         let ranges = RefCell::new(Ranges::of(ranges));
-        Self { ranges, data_at, place, changes: Cell::new(0), saved: Cell::new(0) }
+        Self { ranges, data_at, place: Cell::new(place), changes: Cell::new(0), saved: Cell::new(0) }
+    }
+
+    /// Gives up a log without entries: another area of the member is in its place.
+    pub(crate) fn drop_log(&self) {
+        self.place.set(None);
     }
 
     /// Whether the log has any entry.
@@ -80,7 +85,7 @@ impl BadBlocks {
         let mut more = self.ranges.borrow().clone();
         let range = self.on_member(range);
         more.add(range.start / SECTOR_BYTES * SECTOR_BYTES..range.end.next_multiple_of(SECTOR_BYTES));
-        let fits = self.place.is_some_and(|place| encoded(&more, place).is_some());
+        let fits = self.place.get().is_some_and(|place| encoded(&more, place).is_some());
         if fits && *self.ranges.borrow() != more {
             self.ranges.replace(more);
             self.changes.set(self.changes.get() + 1);
@@ -101,7 +106,7 @@ impl BadBlocks {
         }
         let mut rest = self.ranges.borrow().clone();
         rest.remove(&self.on_member(range));
-        let fits = self.place.is_some_and(|place| encoded(&rest, place).is_some());
+        let fits = self.place.get().is_some_and(|place| encoded(&rest, place).is_some());
         if fits {
             self.ranges.replace(rest);
             self.changes.set(self.changes.get() + 1);
@@ -117,7 +122,7 @@ impl BadBlocks {
     /// The present log, if the one on the member is older.
     pub(crate) fn unsaved(&self) -> Option<LogImage> {
         let changes = self.changes.get();
-        let place = self.place.filter(|_| changes != self.saved.get())?;
+        let place = self.place.get().filter(|_| changes != self.saved.get())?;
         let bytes =
             encoded(&self.ranges.borrow(), place).expect("`add` and `written` refuse a change that does not fit");
         Some(LogImage { bytes, changes })

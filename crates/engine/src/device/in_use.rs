@@ -100,7 +100,7 @@ impl<M: Member> Device<M> {
             DeviceState::Recovering { current } => {
                 range.end <= current + mutant!("read-beyond-recovery" => 1 << 20, else 0)
             }
-            DeviceState::Spare | DeviceState::Faulty => false,
+            DeviceState::Spare | DeviceState::Journal | DeviceState::Faulty => false,
         };
         current && !self.reach.is_silent() && !self.bad.touches(&range)
     }

@@ -23,6 +23,8 @@ pub(crate) enum DeviceState {
     },
     /// Without a slot, ready to take one.
     Spare,
+    /// Holds the write journal, and no data of its own.
+    Journal,
     /// Ejected, by an error or by request.
     Faulty,
 }
@@ -51,6 +53,7 @@ enum FullState {
     Spare {
         former_slot: Option<FormerSlot>,
     },
+    Journal,
     Faulty,
 }
 
@@ -63,6 +66,7 @@ impl StateCell {
             DeviceState::InSync => FullState::InSync { is_forced: false, in_recovery: false },
             DeviceState::Recovering { current } => FullState::Recovering { current, in_recovery: false },
             DeviceState::Spare => FullState::Spare { former_slot: None },
+            DeviceState::Journal => FullState::Journal,
             DeviceState::Faulty => FullState::Faulty,
         }))
     }
@@ -72,6 +76,7 @@ impl StateCell {
             FullState::InSync { .. } => DeviceState::InSync,
             FullState::Recovering { current, .. } => DeviceState::Recovering { current },
             FullState::Spare { .. } => DeviceState::Spare,
+            FullState::Journal => DeviceState::Journal,
             FullState::Faulty => DeviceState::Faulty,
         }
     }

@@ -32,6 +32,7 @@ enum Claim {
     /// A slot, but not all of its data.
     Recovering,
     InSync,
+    Journal,
     Outdated(Outdated),
 }
 
@@ -42,6 +43,7 @@ impl Claim {
             DeviceState::InSync => Some(Self::InSync),
             DeviceState::Recovering { .. } => Some(Self::Recovering),
             DeviceState::Spare => Some(Self::Spare),
+            DeviceState::Journal => Some(Self::Journal),
             DeviceState::Faulty => None,
         }
     }

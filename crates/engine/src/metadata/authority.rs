@@ -24,7 +24,7 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
         match (self.has_parity_log(), self.has_stripe_log()) {
             (true, _) => Logging::Neighbours,
             (false, true) => Logging::Parts,
-            (false, false) => Logging::Nothing,
+            (false, false) => self.journal().map_or(Logging::Nothing, |journal| journal.logging()),
         }
     }
 
@@ -34,13 +34,18 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
         if entries.is_empty() || mutant!("entry-not-written") {
             return Ok(Logged::NOTHING);
         }
-        if let Some(log) = self.parity_log() {
-            return self.log_partial_parity(&log, entries).await;
-        }
-        match self.stripe_log() {
-            Some(log) => self.log_parts(&log, entries).await,
-            None => Ok(Logged::NOTHING),
-        }
+        let logged = if let Some(log) = self.parity_log() {
+            self.log_partial_parity(&log, entries).await?
+        } else if let Some(log) = self.journal() {
+            self.log_contents(&log, entries).await?
+        } else if let Some(log) = self.stripe_log() {
+            self.log_parts(&log, entries).await?
+        } else {
+            return Ok(Logged::NOTHING);
+        };
+        // It may have left while the batch waited for its turn.
+        self.mark_dirty().await?;
+        Ok(logged)
     }
 
     /// Marks the array dirty and sets the bits of `range`, before data is written there. Both are then on stable
@@ -51,6 +56,11 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
         self.mark_dirty().await?;
         if !mutant!("intent-after-data") {
             self.record_intent(&mark).await?;
+        }
+        // Another write may have put the bits on the members that are left. The superblocks must then say which members
+        // left without them: md takes the bitmap of any member that counts as current.
+        if !mutant!("leaving-untold") {
+            self.mark_dirty().await?;
         }
         Ok(mark)
     }

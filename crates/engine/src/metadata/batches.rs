@@ -6,8 +6,8 @@
 use crate::base::notify::Signal;
 use crate::core::authority::LogEntry;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
-use std::cell::{OnceCell, RefCell};
-use std::rc::Rc;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::{Rc, Weak};
 
 /// The open batch of a log.
 #[derive(Default)]
@@ -103,6 +103,39 @@ impl Batches {
 
     fn is_open(&self, batch: &Rc<Batch>) -> bool {
         self.open.borrow().as_ref().is_some_and(|open| Rc::ptr_eq(open, batch))
+    }
+}
+
+/// Batches of which one is written at a time.
+#[derive(Default)]
+pub(super) struct Turns {
+    is_taken: Cell<bool>,
+    /// The batch whose turn it is.
+    batch: RefCell<Weak<Batch>>,
+}
+
+/// Lets the next batch have its turn.
+pub(super) struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    /// Whether no batch is being written; from now on this one is.
+    pub(super) fn take(&self, batch: &Rc<Batch>) -> bool {
+        if self.is_taken.replace(true) {
+            return false;
+        }
+        self.batch.replace(Rc::downgrade(batch));
+        true
+    }
+
+    /// The turn that was taken, and its batch.
+    pub(super) fn begin(&self) -> (Turn<'_>, Weak<Batch>) {
+        (Turn(self), self.batch.take())
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.is_taken.set(false);
     }
 }
 

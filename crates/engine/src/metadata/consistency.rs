@@ -52,6 +52,8 @@ pub enum ConsistencyPolicy {
     PartialParity,
     /// The stripe log, which md ignores. A bitmap stays.
     StripeLog,
+    /// md's write journal on a device of its own. An array has it from its creation on.
+    Journal,
 }
 
 impl ConsistencyPolicy {
@@ -76,6 +78,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             self.drop_stripe_log(&change).await?;
         }
         match policy {
+            ConsistencyPolicy::Journal => unreachable!("it was refused"),
             ConsistencyPolicy::Resync => {
                 self.drop_parity_log(&change).await?;
                 self.drop_bitmap(&change).await
@@ -101,7 +104,17 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Checks that the array can have this policy, beside what stands in the way of every change.
     pub(crate) fn check_consistency(&self, policy: ConsistencyPolicy) -> Result<(), Refusal> {
+        if self.has_write_journal() || policy == ConsistencyPolicy::Journal {
+            let refusal = Refusal::new("an array has a write journal from its creation on, or never");
+            return Err(refusal
+                .field("superblock.feature_map")
+                .advice("md turns a failed journal off: echo resync >/sys/block/mdX/md/consistency_policy"));
+        }
+        if policy != ConsistencyPolicy::Bitmap {
+            self.check_bitmap_can_be_removed()?;
+        }
         match policy {
+            ConsistencyPolicy::Journal => unreachable!("it was refused"),
             ConsistencyPolicy::Resync => Ok(()),
             ConsistencyPolicy::Bitmap if self.intent().is_some() => Ok(()),
             ConsistencyPolicy::Bitmap if self.has_parity_log() => self.default_bitmap_chunk().map(drop),
@@ -111,8 +124,16 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             }
             ConsistencyPolicy::PartialParity if self.has_parity_log() => Ok(()),
             ConsistencyPolicy::PartialParity => self.plan_parity_log().map(drop),
+            ConsistencyPolicy::StripeLog if self.intent().is_some_and(|intent| intent.is_lockless()) => {
+                Err(Refusal::new("mdspace keeps no stripe log beside a lockless bitmap").field("bitmap.version"))
+            }
             ConsistencyPolicy::StripeLog => self.check_stripe_log(),
         }
+    }
+
+    /// Whether the superblocks name a write journal.
+    pub(crate) fn has_write_journal(&self) -> bool {
+        self.core.devices().first().is_some_and(|device| device.superblock.borrow().journal)
     }
 
     fn default_bitmap_chunk(&self) -> Result<u64, Refusal> {

@@ -6,9 +6,10 @@
 //! * [`transaction`]: how a change begins. [`superblocks`]: the rounds that write it, and members that
 //!   leave.
 //! * [`authority`]: what the data path asks for. [`bitmap`]: the write-intent bitmap.
-//! * [`parity_log`], [`stripe_log`]: the logs of the running array, md's and ours. [`batches`]: what both share.
+//! * [`parity_log`], [`journal`], [`stripe_log`]: the logs of the running array, md's and ours. [`batches`]: what they
+//!   share.
 //! * [`consistency`]: changes between bitmap, log and neither.
-//! * [`partial_parity`], [`journal`], `stripe_log/replay.rs`: replay logs, before the array runs.
+//! * [`partial_parity`], `journal/replay.rs`, `stripe_log/replay.rs`: replay logs, before the array runs.
 
 mod authority;
 mod batches;

@@ -6,12 +6,13 @@ use crate::base::notify::Signal;
 use crate::core::Core;
 use crate::core::metadata_lock::{Guarded, MetadataGuard, MetadataLock};
 use crate::metadata::bitmap::intent::IntentBitmap;
+use crate::metadata::journal::log::JournalLog;
 use crate::metadata::parity_log::ParityLog;
 use crate::metadata::record::Record;
 use crate::metadata::stripe_log::StripeLog;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
-use std::cell::{Ref, RefMut};
+use std::cell::{OnceCell, Ref, RefMut};
 use std::rc::Rc;
 
 /// Superblocks and bitmap of an array.
@@ -24,6 +25,7 @@ pub(crate) struct Metadata<M: Member, C: Clock> {
     lock: MetadataLock,
     parity_log: Guarded<Option<Rc<ParityLog>>>,
     stripe_log: Guarded<Option<Rc<StripeLog>>>,
+    journal: OnceCell<Rc<JournalLog<M>>>,
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
@@ -35,7 +37,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let parity_log = Guarded::new(parity_log.map(Rc::new));
         let stripe_log = Guarded::new(core.context.stripe_log().map(StripeLog::new).map(Rc::new));
         let (marked_dirty, lock) = (Signal::default(), MetadataLock::default());
-        Self { core, record, marked_dirty, intent, lock, parity_log, stripe_log }
+        Self { core, record, marked_dirty, intent, lock, parity_log, stripe_log, journal: OnceCell::new() }
     }
 
     /// The right to change superblocks and bitmap. Rounds follow each other in the order of these calls. The array may
@@ -87,6 +89,16 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// From now on this is the array's stripe log, or it has none.
     pub(super) fn set_stripe_log(&self, guard: &MetadataGuard<'_>, log: Option<StripeLog>) {
         *self.stripe_log.borrow_mut(guard) = log.map(Rc::new);
+    }
+
+    /// The write journal that is in use.
+    pub(crate) fn journal(&self) -> Option<Rc<JournalLog<M>>> {
+        self.journal.get().cloned()
+    }
+
+    /// From now on writes go to this journal first.
+    pub(super) fn keep_journal(&self, log: JournalLog<M>) {
+        assert!(self.journal.set(Rc::new(log)).is_ok(), "an array has one journal");
     }
 
     /// From now on this is the array's bitmap, or it has none.

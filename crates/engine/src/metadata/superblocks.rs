@@ -19,7 +19,7 @@ use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
 use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
-use format::superblock::{DeviceRole, Resync, Superblock, Timestamp};
+use format::superblock::{DeviceFlags, DeviceRole, Resync, Superblock, Timestamp, Version};
 use format::units::{Sectors, Slot};
 use std::rc::Rc;
 
@@ -121,6 +121,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                     self.core.report_change(&device, None, ChangeKind::Left, Some(&error.to_string()));
                 }
                 DeviceState::Faulty => {}
+                DeviceState::Journal => return Err(self.core.fail_without_journal(&device, &error)),
                 DeviceState::InSync | DeviceState::Recovering { .. } => self.take_out(guard, &device, &error)?,
             }
         }
@@ -400,6 +401,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let mut superblock = device.superblock.borrow().clone();
         superblock.events = record.events;
         superblock.resync = match record.dirty {
+            // A replay of the journal leaves nothing to resync.
+            true if superblock.journal && record.resync == Resync::Clean => Resync::Clean,
             true => Resync::From(Sectors(0)),
             // An ejected member is rejected only after the last round, and the resync ran without that member.
             false if record.rounds_pending > 1 && !mutant!("clean-before-left-behind") => superblock.resync,
@@ -442,6 +445,26 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.publish(&change).await.map_err(|error| error.refusal().of(&device.name))
     }
 
+    /// [`crate::Array::change_flags`].
+    pub(crate) async fn change_flags(&self, member: &str, set: DeviceFlags, clear: DeviceFlags) -> Result<(), Refusal> {
+        let change = self.enter_to_change()?.begin().await.map_err(|error| Refusal::new(error.reason))?;
+        let device = self.core.find(member)?;
+        let refuse = |reason: &str| Err(Refusal::new(reason).of(&device.name));
+        if device.state.get() == DeviceState::Faulty {
+            return refuse("is faulty, and its superblock is not written any more");
+        }
+        if device.superblock.borrow().version == Version::V0_90 {
+            return refuse("mdadm takes a flag in metadata 0.90 for a member's wrong state");
+        }
+        let flags = device.superblock.borrow().device_flags;
+        let wanted = DeviceFlags((flags.0 | set.0) & !clear.0);
+        if wanted == flags {
+            return Ok(());
+        }
+        device.superblock.borrow_mut().device_flags = wanted;
+        self.publish(&change).await.map_err(|error| error.refusal().of(&device.name))
+    }
+
     /// [`crate::Array::remove`].
     pub(crate) async fn remove(&self, member: &str) -> Result<(), Refusal> {
         let device = self.core.find(member)?;
@@ -449,6 +472,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let guard = entered.lock().await;
         if device.is_active() {
             return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));
+        }
+        if device.state.get() == DeviceState::Journal {
+            return Err(Refusal::new("the array's write journal, without which it takes no writes").of(&device.name));
         }
         self.core.roster.others.borrow_mut(&guard).retain(|other| !Rc::ptr_eq(other, &device));
         self.core.report_change(&device, None, ChangeKind::Removed, None);

@@ -88,6 +88,12 @@ pub struct AddRequest {
     /// Add the device even if it carries a superblock.
     #[serde(default)]
     pub force: bool,
+    /// Read the member only where no other can serve.
+    #[serde(default)]
+    pub write_mostly: bool,
+    /// Have md fail the member's requests fast.
+    #[serde(default)]
+    pub failfast: bool,
 }
 
 /// A body that names a member and its replacement.
@@ -96,8 +102,9 @@ pub struct AddRequest {
 pub struct ReplaceRequest {
     /// Its name, as on the command line or in `status`.
     pub member: String,
-    /// A spare of the array, or the path of a new member, as the server resolves it.
-    pub with: String,
+    /// A spare of the array, or the path of a new member, as the server resolves it. Without it: any spare.
+    #[serde(default)]
+    pub with: Option<String>,
     /// Use a new member even if it carries a superblock.
     #[serde(default)]
     pub force: bool,

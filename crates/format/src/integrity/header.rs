@@ -1,18 +1,25 @@
-//! The header of the checksums: the member they belong to, and the superblocks for which they are valid.
+//! The header of the checksums: the member they belong to, the superblocks for which they are valid, and the areas
+//! that were never written.
 //!
 //! It is written twice, and before the superblock ([`crate::stamp`]). Nothing here reads a member. Layout:
 //! `docs/format.md`, "Checksums".
 
-use super::{BLOCK_BYTES, Binding, Layout, PAGE_BYTES, crc32c, defect};
+use super::{BLOCK_BYTES, Binding, Layout, PAGE_BYTES, Touched, crc32c, defect};
 use crate::Defect;
 use crate::stamp::{self, RawStamp, Stamp};
 use crate::superblock::Superblock;
+use std::ops::Range;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 const MAGIC: [u8; 8] = *b"md-csums";
+/// The version without blank areas: nothing stands behind the header, and every area counts as touched.
 const VERSION: u32 = 1;
+/// The version in which the touched areas stand behind the header. A program that knows only the first one must not
+/// write the member and keep these bytes.
+const VERSION_BLANK: u32 = 2;
 const HEADER_BYTES: usize = 512;
+const TOUCHED: Range<usize> = HEADER_BYTES..HEADER_BYTES + Touched::BYTES;
 
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -55,10 +62,12 @@ pub struct Header {
     pub generation: u64,
     /// The superblocks for which the checksums are valid.
     pub stamps: [Stamp; 2],
+    /// The areas that may have been written since the member was filled with zeros.
+    pub touched: Touched,
 }
 
 impl Header {
-    /// The first header of the member of `superblock`. No page may have `epoch` already.
+    /// The first header of the member of `superblock`. No page may have `epoch` already. No area is blank.
     pub fn new(superblock: &Superblock, layout: &Layout, epoch: u64) -> Self {
         Self {
             set_uuid: superblock.set_uuid,
@@ -70,10 +79,11 @@ impl Header {
             epoch,
             generation: 1,
             stamps: [Stamp::default(), Stamp::of(superblock)],
+            touched: Touched::all(),
         }
     }
 
-    /// Decodes the bytes at one of [`Layout::headers_at`]. `Ok(None)` when there is no header.
+    /// Decodes the page at one of [`Layout::headers_at`]. `Ok(None)` when there is no header.
     ///
     /// # Errors
     /// When the header is damaged, or of an unknown version.
@@ -88,10 +98,10 @@ impl Header {
         if raw.checksum.get() != expected {
             return defect("checksums.checksum", format!("{:08x}, but the bytes give {expected:08x}", raw.checksum));
         }
-        if raw.version.get() != VERSION || raw.reserved.iter().any(|byte| *byte != 0) {
+        if ![VERSION, VERSION_BLANK].contains(&raw.version.get()) || raw.reserved.iter().any(|byte| *byte != 0) {
             return defect("checksums.version", format!("{}: a newer mdspace may have written it", raw.version));
         }
-        Ok(Some(Self {
+        let mut header = Self {
             set_uuid: raw.set_uuid,
             device_uuid: raw.device_uuid,
             device_number: raw.device_number.get(),
@@ -101,17 +111,25 @@ impl Header {
             epoch: raw.epoch.get(),
             generation: raw.generation.get(),
             stamps: raw.stamps.map(Stamp::from),
-        }))
+            touched: Touched::all(),
+        };
+        if let (VERSION_BLANK, Some(touched)) = (raw.version.get(), bytes.get(TOUCHED)) {
+            header.touched = Touched::decode(touched, header.binding().touched_seed());
+        }
+        Ok(Some(header))
     }
 
-    /// The valid header of the two copies.
+    /// The valid header of the two copies. An area that either of them calls touched is.
     ///
     /// # Errors
     /// When one copy is damaged and the other is no header.
     pub fn decode_pair(copies: [&[u8]; 2]) -> Result<Option<Self>, Defect> {
         match copies.map(Self::decode) {
             [Ok(Some(first)), Ok(Some(second))] => {
-                Ok(Some(if second.generation > first.generation { second } else { first }))
+                let (mut newer, older) =
+                    if second.generation > first.generation { (second, first) } else { (first, second) };
+                newer.touched.unite(&older.touched);
+                Ok(Some(newer))
             }
             [Ok(Some(header)), _] | [_, Ok(Some(header))] => Ok(Some(header)),
             [Err(defect), _] | [_, Err(defect)] => Err(defect),
@@ -121,9 +139,10 @@ impl Header {
 
     /// Encodes the page to write at both of [`Layout::headers_at`].
     pub fn encode(&self) -> Vec<u8> {
+        let has_blank = self.touched != Touched::all();
         let mut raw = Raw {
             magic: MAGIC,
-            version: VERSION.into(),
+            version: if has_blank { VERSION_BLANK } else { VERSION }.into(),
             set_uuid: self.set_uuid,
             device_uuid: self.device_uuid,
             device_number: self.device_number.into(),
@@ -138,6 +157,9 @@ impl Header {
         raw.checksum = checksum(&raw).into();
         let mut page = raw.as_bytes().to_vec();
         page.resize(PAGE_BYTES, 0);
+        if has_blank {
+            page[TOUCHED].copy_from_slice(&self.touched.encode(self.binding().touched_seed()));
+        }
         page
     }
 

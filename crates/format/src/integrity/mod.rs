@@ -10,17 +10,19 @@
 //! * A checksum is valid only if the header has the set, device, data offset and length of the member. It must also
 //!   vouch for the current superblock ([`Header::vouches_for`]). Then the kernel cannot have written meanwhile.
 //! * A checksum is valid only if its region is not open: then no write to the region was in flight.
+//! * A region that the header calls blank ([`Touched`]) was never written since it was filled with zeros. So its
+//!   checksums are known, and its pages are written only when it closes for the first time.
 //! * Damage makes checksums unknown, never a block wrong.
 //!
 //! This module never decides what a mismatch means. `docs/format.md`, "Checksums", describes every byte.
 
 mod header;
-mod open;
 mod page;
+mod regions;
 
 pub use header::Header;
-pub use open::Open;
 pub use page::{Binding, PAGE_ENTRIES, Page};
+pub use regions::{Open, Touched};
 
 use crate::Defect;
 use crate::placement::component_unit;
@@ -28,6 +30,7 @@ use crate::superblock::{Superblock, Version};
 use crate::units::{MemberByte, SECTOR_BYTES, Sectors};
 use std::num::NonZeroU32;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 /// Bytes that one checksum covers.
 pub const BLOCK_BYTES: u64 = 4096;
@@ -38,6 +41,11 @@ pub const PAGE_BYTES: usize = 4096;
 /// Pages besides the table: two headers and the open regions.
 const OTHER_PAGES: u64 = 3;
 
+/// Regions in an area, the unit in which the header says what was written since the member was filled with zeros. With
+/// two, the bits of all areas fit behind the header.
+pub const REGIONS_IN_AREA: u64 = 2;
+const _: () = assert!(Open::REGIONS_MAX <= REGIONS_IN_AREA * Touched::REGIONS_MAX);
+
 /// The checksum of a block. A CRC-32C of 0 is stored as 1, because 0 means "unknown".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Checksum(NonZeroU32);
@@ -46,6 +54,12 @@ impl Checksum {
     /// The checksum of one block.
     pub fn of(block: &[u8]) -> Self {
         Self::from_crc(crc32c(block))
+    }
+
+    /// The checksum of a block of zeros.
+    pub fn of_zeros() -> Self {
+        static ZEROS: LazyLock<Checksum> = LazyLock::new(|| Checksum::of(&[0; BLOCK_BYTES as usize]));
+        *ZEROS
     }
 
     /// The checksum of a block whose CRC-32C is already computed.
@@ -203,6 +217,13 @@ impl Layout {
     /// Number of regions.
     pub const fn regions(&self) -> u64 {
         self.pages().div_ceil(self.pages_in_region())
+    }
+
+    /// The set of touched areas of a member that is all zeros.
+    pub fn blank(&self) -> Touched {
+        let mut touched = Touched::all();
+        (0..self.regions().div_ceil(REGIONS_IN_AREA)).for_each(|area| touched.remove(area));
+        touched
     }
 
     const fn backwards(&self, pages: u64) -> MemberByte {

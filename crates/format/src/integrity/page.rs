@@ -31,6 +31,13 @@ pub struct Binding {
     pub epoch: u64,
 }
 
+impl Binding {
+    /// Seals the touched areas. Those of another epoch are damaged.
+    pub(super) fn touched_seed(&self) -> u32 {
+        self.seed ^ crc32c(&self.epoch.to_le_bytes())
+    }
+}
+
 /// The checksums of a page's blocks; `None`: unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page(Box<[Option<Checksum>; PAGE_ENTRIES as usize]>);
@@ -39,6 +46,11 @@ impl Page {
     /// A page of unknown checksums.
     pub fn unknown() -> Self {
         Self(Box::new([None; PAGE_ENTRIES as usize]))
+    }
+
+    /// The page of blocks of zeros.
+    pub fn zeros() -> Self {
+        Self(Box::new([Some(Checksum::of_zeros()); PAGE_ENTRIES as usize]))
     }
 
     /// Decodes page `number` of the table.

@@ -3,7 +3,7 @@
 
 use super::{
     BadBlockPlace, DeviceFlags, DeviceRole, MAX_DEVICES, Rest, Resync, SetName, Superblock, Timestamp, Version, area,
-    v1,
+    v0, v1,
 };
 use crate::Defect;
 use crate::geometry::Level;
@@ -13,11 +13,11 @@ use crate::units::{DeviceNumber, Sectors};
 /// The properties of a new array, without the positions of its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blueprint {
-    /// Metadata format: 1.0, 1.1 or 1.2.
+    /// Metadata format.
     pub version: Version,
     /// The uuid of the array.
     pub set_uuid: [u8; 16],
-    /// Name of the array.
+    /// Name of the array; 0.90 has none.
     pub set_name: SetName,
     /// The current time.
     pub created: Timestamp,
@@ -33,6 +33,7 @@ pub struct Blueprint {
     pub raid_disks: u16,
     /// The role of each device number: slots first, then spares. A missing member is [`DeviceRole::Spare`] if it was
     /// never there, as mdadm writes it, or [`DeviceRole::Faulty`].
+    /// A role [`DeviceRole::Journal`] among them gives the array a write journal.
     pub roles: Vec<DeviceRole>,
     /// Clean when the members are already consistent.
     pub resync: Resync,
@@ -53,16 +54,16 @@ impl Superblock {
         device_uuid: [u8; 16],
         member_bytes: u64,
     ) -> Result<Self, Defect> {
-        if blueprint.version == Version::V0_90 {
-            return Err(Defect::new(
-                "superblock.minor_version",
-                "existing 0.90 arrays are supported, but new ones are not created",
-            ));
-        }
-        if blueprint.roles.len() > MAX_DEVICES {
-            let reason = format!("{} devices, more than {MAX_DEVICES}", blueprint.roles.len());
+        let is_old = blueprint.version == Version::V0_90;
+        let devices_max = if is_old { v0::DISKS } else { MAX_DEVICES };
+        if blueprint.roles.len() > devices_max {
+            let reason = format!("{} devices, more than {devices_max}", blueprint.roles.len());
             return Err(Defect::new("superblock.max_dev", reason));
         }
+        if is_old {
+            check_for_0_90(blueprint)?;
+        }
+        let is_journal = blueprint.roles.get(usize::from(device_number.0)) == Some(&DeviceRole::Journal);
         let superblock = Self {
             version: blueprint.version,
             set_uuid: blueprint.set_uuid,
@@ -70,7 +71,7 @@ impl Superblock {
             // Whole seconds, as mdadm writes them. The kernel passes it to mdadm in 32 bits, and rejects it later if it
             // had more (`update_array_info` in md.c). Then `mdadm --grow --raid-devices` would fail.
             created: Timestamp { micros: 0, ..blueprint.created },
-            updated: blueprint.created,
+            updated: if is_old { Timestamp { micros: 0, ..blueprint.created } } else { blueprint.created },
             level: blueprint.level,
             layout: blueprint.layout,
             chunk: blueprint.chunk,
@@ -85,8 +86,11 @@ impl Superblock {
             recovery_from_bitmap: false,
             replacement: false,
             device_number,
-            device_uuid: Some(device_uuid),
-            roles: whole_sectors(blueprint.roles.clone()),
+            device_uuid: (!is_old).then_some(device_uuid),
+            roles: match is_old {
+                true => padded(blueprint.roles.clone(), v0::DISKS),
+                false => whole_sectors(blueprint.roles.clone()),
+            },
             device_flags: DeviceFlags::default(),
             corrected_reads: 0,
             bitmap: placement.bitmap.map(|bitmap| bitmap.place),
@@ -94,17 +98,44 @@ impl Superblock {
             ppl: placement.ppl,
             reshape: None,
             new_offset: None,
-            journal: false,
-            journal_tail: None,
+            journal: blueprint.roles.contains(&DeviceRole::Journal),
+            journal_tail: is_journal.then_some(Sectors(0)),
             clustered: false,
             raid0_layout: blueprint.raid0_layout,
             logical_block_bytes: blueprint.logical_block_bytes,
             other_byte_order: false,
             disk_errors: Vec::new(),
-            rest: Rest::V1(Box::new(v1::Rest::empty())),
+            rest: match is_old {
+                true => Rest::V0(Box::new(v0::Rest::of(&blueprint.roles))),
+                false => Rest::V1(Box::new(v1::Rest::empty())),
+            },
         };
         area::check(&superblock, member_bytes)?;
         Ok(superblock)
+    }
+
+    /// With the number of the array's device: 5 of `/dev/md5`. Only 0.90 has a field for it.
+    #[must_use]
+    pub fn with_preferred_minor(mut self, minor: u32) -> Self {
+        if let Rest::V0(rest) = &mut self.rest {
+            rest.set_preferred_minor(minor);
+        }
+        self
+    }
+}
+
+/// Checks that 0.90 has a field for all that `blueprint` says.
+fn check_for_0_90(blueprint: &Blueprint) -> Result<(), Defect> {
+    let lacks = |field, what: &str| Err(Defect::new(field, format!("metadata 0.90 has no field for {what}")));
+    match blueprint {
+        Blueprint { set_name, .. } if *set_name != SetName::default() => {
+            lacks("superblock.set_name", "a name: choose --metadata 1.2, or leave --name out")
+        }
+        Blueprint { raid0_layout: true, .. } => {
+            lacks("superblock.layout", "the layout of a RAID-0 of unequal members: choose --metadata 1.2")
+        }
+        Blueprint { logical_block_bytes: 1.., .. } => lacks("superblock.logical_block_size", "the logical block"),
+        _ => Ok(()),
     }
 }
 
@@ -154,7 +185,13 @@ impl Superblock {
 }
 
 /// Adds unused numbers to `roles` until the superblock fills whole sectors, as mdadm does.
-fn whole_sectors(mut roles: Vec<DeviceRole>) -> Vec<DeviceRole> {
-    roles.resize((v1::length_on_disk(roles.len()) - v1::FIXED_BYTES) / 2, DeviceRole::Spare);
+fn whole_sectors(roles: Vec<DeviceRole>) -> Vec<DeviceRole> {
+    let count = (v1::length_on_disk(roles.len()) - v1::FIXED_BYTES) / 2;
+    padded(roles, count)
+}
+
+/// Adds unused numbers to `roles` up to `count`.
+fn padded(mut roles: Vec<DeviceRole>, count: usize) -> Vec<DeviceRole> {
+    roles.resize(count, DeviceRole::Spare);
     roles
 }

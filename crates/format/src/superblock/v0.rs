@@ -1,8 +1,8 @@
 //! Superblock 0.90: 1024 words of 32 bits, in the byte order of the machine that created it. A superblock of the other
 //! order is decoded with its words swapped, and encoded in its own order.
 //!
-//! It is read and updated, never created. It has no name and no uuid of the member. It lists devices by major and minor
-//! number, which are ignored and preserved.
+//! It has no name and no uuid of the member. It lists devices by major and minor number, which are ignored and preserved;
+//! a new one has zeros there.
 //!
 //! Facts: `mdp_super_t` and `mdp_disk_t` in `md_p.h`; `super_90_load`, `super_90_validate` and `super_90_sync` in
 //! `md.c`.
@@ -119,6 +119,25 @@ const _: () = {
 /// only the bits that its role does not imply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rest(Raw);
+
+impl Rest {
+    /// For a new superblock that lists the devices in `roles`. A missing one is *removed*, as the kernel writes it.
+    pub(super) fn of(roles: &[DeviceRole]) -> Self {
+        let mut raw = Raw::new_zeroed();
+        for (number, (disk, role)) in raw.disks.iter_mut().zip(roles).enumerate() {
+            disk.number = (number as u32).into();
+            disk.raid_disk = (number as u32).into();
+            disk.state = if *role == DeviceRole::Faulty { DISK_REMOVED } else { 0 }.into();
+        }
+        raw.nr_disks = (roles.iter().filter(|role| **role != DeviceRole::Faulty).count() as u32).into();
+        Self(raw)
+    }
+
+    /// Sets the number of the array's device.
+    pub(super) fn set_preferred_minor(&mut self, minor: u32) {
+        self.0.md_minor = minor.into();
+    }
+}
 
 /// Decodes a 0.90 superblock from the [`PLACE_BYTES`] bytes at its position.
 pub(super) fn decode(at: MemberByte, bytes: &[u8]) -> Result<Option<Superblock>, Defect> {

@@ -140,6 +140,50 @@ fn blanks() -> (World, Rc<Cell<u64>>, Vec<SimMember>) {
 }
 
 #[test]
+fn a_resync_that_creation_leaves_for_later_makes_parity_right() {
+    let (world, _, members) = blanks();
+    let mut random = Random::new(7);
+    for member in &members {
+        let mut old = vec![0; MEMBER_BYTES];
+        random.fill(&mut old);
+        member.plant(0, &old);
+    }
+    let recipe = |contents| Recipe { resync_later: true, ..recipe(Version::V1_2, NEW, contents) };
+    let assembled = async |members: &[SimMember]| {
+        let options = AssembleOptions::default();
+        Array::assemble(candidates(members), options, Pool::new(1 << 20), world.clock()).await.expect("it was made")
+    };
+    let all = async |array: &Array<SimMember, _>| {
+        array.read(0, array.pool().take(array.bytes() as usize)).await.expect("no member failed").to_vec()
+    };
+    let test = async {
+        make(recipe(Contents::Unknown), &members, &world).await;
+        let array = assembled(&members).await;
+        let before = all(&array).await;
+        assert!(!array.status().in_agreement && before.iter().any(|byte| *byte != 0), "nothing was filled with zeros");
+        array.resync(&|_, _| {}).await.expect("no member failed");
+        array.stop().await.expect("whole");
+        for missing in 0..MEMBERS {
+            let others: Vec<_> = members.iter().enumerate().filter(|(index, _)| *index != missing).collect();
+            let others: Vec<_> = others.into_iter().map(|(_, member)| member.clone()).collect();
+            let (_, bytes) = look(&others, &world).await.expect("one may be missing");
+            assert!(bytes == before, "without member {missing}");
+        }
+
+        // Where a member is missing, its data is lost unless parity is right from the start.
+        let newcomer =
+            |(index, candidate)| (index > 0).then_some(Newcomer { candidate, device_uuid: [index as u8; 16] });
+        let slots: Vec<_> = candidates(&members).into_iter().enumerate().map(newcomer).collect();
+        let (recipe, pool) = (recipe(Contents::Unknown), Pool::new(8 << 20));
+        create(&recipe, &slots, &[], &pool, &world.clock(), &|_, _| {}).await.expect("it is created");
+        let array = assembled(&members[1..]).await;
+        assert!(array.status().in_agreement && all(&array).await.iter().all(|byte| *byte == 0));
+        array.stop().await.expect("no other failed");
+    };
+    world.run(test, || false).expect("it ends");
+}
+
+#[test]
 fn an_unreadable_or_unknown_superblock_is_overwritten_only_when_asked() {
     type Spoil = fn(&SimMember, u64);
     let spoils: [(&str, Spoil, &str); 2] = [

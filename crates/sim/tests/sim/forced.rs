@@ -108,12 +108,14 @@ fn parity_that_a_lockless_bitmap_does_not_call_clean_is_not_trusted() {
             let options = AssembleOptions { force, read_only: true, ..AssembleOptions::default() };
             Array::assemble(members, options, Pool::new(1 << 20), world.clock()).await
         };
-        // 16 chunks of 4 KiB; one of them has a state other than clean, or none has.
-        for (state, is_trusted) in [(1, true), (0, false), (2, false), (3, false), (4, false), (5, false), (255, false)]
+        // 16 chunks of 4 KiB; one of them has a state other than clean, or none has. What one member calls unwritten, and
+        // the others clean, is not trusted either.
+        for (state, is_trusted) in [(1, true), (0, false), (2, true), (3, false), (4, false), (5, false), (255, false)]
         {
             for member in &members {
                 let at = superblock_of(member).bitmap_at().expect("it has one").0;
                 member.plant(at + 4, &[6]);
+                member.plant(at + 52, &8_u32.to_le_bytes()); // sectors of a chunk
                 member.plant(at + 1024, &[1; 16]);
             }
             let at = superblock_of(&members[0]).bitmap_at().expect("it has one").0;

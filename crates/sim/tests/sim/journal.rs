@@ -1,6 +1,7 @@
 //! Write journals are replayed before an array is read. The journals are made here by the format's rules, over three states
 //! of one array: before the writes, after the first of them, and after all. Each row of a stripe has its own story, and one
-//! member is missing afterwards. What is read is the last state, to the byte.
+//! member is missing afterwards. What is read is the last state, to the byte; also when power goes while the journal is
+//! replayed on the members, and another member is lost then.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Durability, Pool, Refusal};
@@ -9,6 +10,7 @@ use format::journal::{BLOCK_BYTES, BLOCK_SECTORS, MetaBlock, Payload, checksum};
 use format::superblock::{DeviceRole, Superblock, Version, decode};
 use format::units::{ArrayByte, DeviceNumber, MemberByte, Sectors, Slot};
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
+use std::cell::Cell;
 use std::rc::Rc;
 
 const COMPONENT: u64 = 64 << 10;
@@ -264,6 +266,63 @@ fn a_replayed_journal_gives_the_last_state_of_each_row() {
         };
         world.run(course, || false).expect("the power does not go");
     }
+}
+
+/// Copies of the members, which count their boundaries.
+fn copies(members: &[SimMember], lost: Option<usize>, world: &World, boundaries: &Rc<Cell<u64>>) -> Vec<SimMember> {
+    let left = members.iter().enumerate().filter(|(index, _)| Some(*index) != lost);
+    left.map(|(_, member)| SimMember::new(member.name(), world, member.contents(), boundaries.clone())).collect()
+}
+
+/// Assembles for writing, power goes at a boundary, and another member is lost. Returns whether power went amid the
+/// replay.
+fn cut_short(scene: &Scene, world: &World, cut: u64, random: &mut Random) -> bool {
+    let (slots, boundaries) = (scene.members.len() - 1, Rc::new(Cell::new(0)));
+    let any = |random: &mut Random| random.within(0..slots as u64) as usize;
+    let bears = usize::from(scene.parity.parities());
+    let first = random.once_in(2).then(|| any(random));
+    let members = copies(&scene.members, first, world, &boundaries);
+    let replay = async {
+        let options = AssembleOptions::default();
+        Array::assemble(candidates(&members), options, Pool::new(1 << 20), world.clock()).await.map(drop)
+    };
+    let ended = world.run(replay, || boundaries.get() >= cut);
+    assert!(ended.as_ref().is_none_or(Result::is_ok), "cut at {cut}: {ended:?}");
+    world.forget_all();
+    members.iter().for_each(|member| member.lose_power(random));
+    let second = (bears > usize::from(first.is_some())).then(|| random.within(0..members.len() as u64 - 1) as usize);
+    let left = copies(&members, second, world, &boundaries);
+    let look = async {
+        let array = assemble(&left, world).await.unwrap_or_else(|refusal| panic!("cut at {cut}: {refusal}"));
+        array.read(0, array.pool().take(scene.last.1.len())).await.expect("it can be read").to_vec()
+    };
+    let read = world.run(look, || false).expect("the power does not go");
+    world.forget_all();
+    for at in (0..read.len()).step_by(ROW) {
+        let (_, component, _) = scene.parity.locate(ArrayByte(at as u64));
+        let story = scene.rows.iter().find(|(row, _)| *row == component.0).expect("each row has one").1;
+        let is_right = read[at..at + ROW] == scene.last.1[at..at + ROW];
+        assert!(is_right, "cut at {cut} without {first:?} and {second:?}: byte {at}, {story:?}");
+    }
+    ended.is_none()
+}
+
+#[test]
+fn a_replay_on_the_members_may_be_cut_short_anywhere() {
+    let mut cuts = 0;
+    for seed in 0..8 {
+        let (level, slots) = SHAPES[seed as usize % 4];
+        let world = World::new(seed);
+        let mut random = Random::new(seed);
+        let course = scene(level, slots, &mut random, &world);
+        let scene = world.run(course, || false).expect("the power does not go");
+        let mut cut = 1;
+        while cut_short(&scene, &world, cut, &mut random) {
+            cut += random.within(1..4);
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 100, "only {cuts} cuts");
 }
 
 #[test]

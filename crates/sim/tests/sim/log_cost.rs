@@ -1,10 +1,12 @@
-//! What a log costs: the members' transfers for random writes of 4 KiB, with md's partial parity log, with the stripe log, and
-//! without either. Counts are exact, and the same in each run.
+//! What a log costs: the members' transfers for random writes of 4 KiB, with md's partial parity log, with md's write
+//! journal, with the stripe log, and without any. Counts are exact, and the same in each run.
 
-use engine::create::{Contents, Newcomer, Recipe, create};
+use super::policy_records;
+use engine::create::{Contents, Newcomer, Newcomers, Recipe, create_announced};
 use engine::observe::{Observer, Transfer, TransferOutcome, Watch, Why};
 use engine::{Array, AssembleOptions, Candidate, ConsistencyPolicy, Durability, Operation, Pool};
 use format::geometry::Level;
+use format::placement::BitmapChoice;
 use futures_util::{StreamExt, stream};
 use mdspace_sim::{Random, SimMember, World};
 use std::cell::RefCell;
@@ -17,6 +19,8 @@ const REQUESTS: u64 = 4096;
 const REQUEST_BYTES: u64 = 4096;
 const DATA_OFFSET: u64 = 512 << 10;
 const COMPONENT: u64 = 4 << 20;
+/// Bytes of the journal, which goes round three times.
+const JOURNAL: u64 = 16 << 20;
 
 /// Transfers and bytes by purpose and operation.
 type Totals = HashMap<(&'static str, Operation), (u64, u64)>;
@@ -46,18 +50,23 @@ impl Counts {
         self.0.borrow().get(&(why.name(), operation)).copied().unwrap_or_default()
     }
 
-    /// Transfers of all purposes.
-    fn all(&self, operation: Operation) -> u64 {
-        self.0.borrow().iter().filter(|((_, other), _)| *other == operation).map(|(_, (count, _))| count).sum()
+    /// Transfers of all purposes, and their bytes.
+    fn all(&self, operation: Operation) -> (u64, u64) {
+        let counts = self.0.borrow();
+        let same = counts.iter().filter(|((_, other), _)| *other == operation);
+        same.fold((0, 0), |sum, (_, (count, bytes))| (sum.0 + count, sum.1 + bytes))
     }
 }
 
 /// Counts random writes, and the virtual time that they take.
 fn count(level: Level, policy: ConsistencyPolicy) -> (Counts, u64) {
     let world = World::new(1);
-    let bytes = (DATA_OFFSET + COMPONENT) as usize;
-    let member = |index| SimMember::new(format!("m{index}"), &world, vec![0; bytes], Rc::default());
-    let members: Vec<SimMember> = (0..MEMBERS).map(member).collect();
+    let member = |index| {
+        let data = if index == MEMBERS { JOURNAL } else { COMPONENT };
+        SimMember::new(format!("m{index}"), &world, vec![0; (DATA_OFFSET + data) as usize], Rc::default())
+    };
+    let devices = MEMBERS + usize::from(policy == ConsistencyPolicy::Journal);
+    let members: Vec<SimMember> = (0..devices).map(member).collect();
     let recipe = Recipe {
         chunk_bytes: 64 << 10,
         data_offset_bytes: Some(DATA_OFFSET),
@@ -65,6 +74,10 @@ fn count(level: Level, policy: ConsistencyPolicy) -> (Counts, u64) {
         contents: Contents::Consistent,
         parity_log: policy == ConsistencyPolicy::PartialParity,
         stripe_log: policy == ConsistencyPolicy::StripeLog,
+        bitmap: match policy {
+            ConsistencyPolicy::Bitmap => BitmapChoice::DefaultChunk,
+            _ => BitmapChoice::None,
+        },
         ..Recipe::new(level, [7; 16])
     };
     let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
@@ -72,8 +85,10 @@ fn count(level: Level, policy: ConsistencyPolicy) -> (Counts, u64) {
         let (pool, clock) = (Pool::new(4 << 20), world.clock());
         let newcomer =
             |(index, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [index as u8; 16] });
-        let newcomers: Vec<_> = members.iter().enumerate().map(newcomer).collect();
-        create(&recipe, &newcomers, &[], &pool, &clock, &|_, _| {}).await.expect("created");
+        let mut slots: Vec<_> = members.iter().enumerate().map(newcomer).collect();
+        let journal = slots.split_off(MEMBERS).pop().flatten();
+        let newcomers = Newcomers { slots: &slots, spares: &[], journal: journal.as_ref() };
+        create_announced(&recipe, newcomers, &pool, &clock, &|_, _| {}, &|| {}).await.expect("created");
         let offered = members.iter().map(candidate).collect();
         let array = Array::assemble(offered, AssembleOptions::default(), pool, clock).await.expect("whole");
         let block = array.pool().copy_of(&[7; REQUEST_BYTES as usize]);
@@ -104,28 +119,39 @@ fn at_depth_32_a_log_costs_no_more_writes_and_flushes_than_these() {
     let per_request = |count: u64| count as f64 / REQUESTS as f64;
     let table = [
         (Level::Raid5, ConsistencyPolicy::Resync, Bounds { writes: 0.0, flushes: 0.0 }),
+        (Level::Raid5, ConsistencyPolicy::Bitmap, Bounds { writes: 0.0, flushes: 0.0 }),
         (Level::Raid5, ConsistencyPolicy::PartialParity, Bounds { writes: 0.5, flushes: 1.0 }),
+        (Level::Raid5, ConsistencyPolicy::Journal, Bounds { writes: 0.8, flushes: 0.2 }),
         (Level::Raid5, ConsistencyPolicy::StripeLog, Bounds { writes: 0.6, flushes: 0.8 }),
         (Level::Raid6, ConsistencyPolicy::Resync, Bounds { writes: 0.0, flushes: 0.0 }),
+        (Level::Raid6, ConsistencyPolicy::Journal, Bounds { writes: 1.0, flushes: 0.2 }),
+        (Level::Raid6, ConsistencyPolicy::Bitmap, Bounds { writes: 0.0, flushes: 0.0 }),
         (Level::Raid6, ConsistencyPolicy::StripeLog, Bounds { writes: 1.2, flushes: 1.6 }),
     ];
+    let mut stale = Vec::new();
     for (level, policy, bounds) in table {
         let (counts, nanos) = count(level, policy);
         let (log_writes, log_bytes) = counts.of(Why::Log, Operation::Write);
-        let flushes = per_request(counts.all(Operation::Flush));
+        let (writes, bytes) = counts.all(Operation::Write);
+        let flushes = per_request(counts.all(Operation::Flush).0);
+        let figures = [
+            format!("{:.2}", per_request(counts.all(Operation::Read).0)),
+            format!("{:.2}", per_request(writes)),
+            format!("{flushes:.2}"),
+            format!("{:.0}", per_request(bytes)),
+            format!("{:.1}", nanos as f64 / REQUESTS as f64 / 1000.0),
+        ];
         println!(
-            "{level:?} {policy:?}: {:.3} reads, {:.3} writes, {flushes:.3} flushes a request; {:.1} us a request; log: {:.3} \
-             writes, {:.0} bytes",
-            per_request(counts.all(Operation::Read)),
-            per_request(counts.all(Operation::Write)),
-            nanos as f64 / REQUESTS as f64 / 1000.0,
+            "{level:?} {policy:?}: {:.3} writes, {:.0} bytes of the log",
             per_request(log_writes),
-            per_request(log_bytes),
+            per_request(log_bytes)
         );
+        stale.extend(policy_records::print_cost(policy, level, &figures).err());
         assert_eq!(log_writes > 0, bounds.writes > 0.0, "{level:?} {policy:?}");
         assert!(per_request(log_writes) <= bounds.writes, "{level:?} {policy:?}: {log_writes} writes of the log");
         assert!(flushes <= bounds.flushes, "{level:?} {policy:?}: {flushes} flushes");
         let bytes = 4.0 * bounds.writes * REQUEST_BYTES as f64;
         assert!(per_request(log_bytes) <= bytes, "{level:?} {policy:?}: {log_bytes} bytes of the log");
     }
+    assert_eq!(stale, [""; 0]);
 }

@@ -1,15 +1,16 @@
 //! An array with a log that is written to until power goes, and what it may hold afterwards. [`super::parity_log`],
-//! [`super::stripe_log`] and [`super::policies`] play it.
+//! [`super::stripe_log`], [`super::write_journal`] and [`super::policies`] play it.
 //!
 //! Power is cut at any write or flush of the members. Then members are lost as well, as many as the level bears. What no
 //! write touched is right, and what one touched is old or new. Only what a lost member held of a write under way may be
-//! anything. Power may go again while the log is replayed, or soon after.
+//! anything, and not even that with a write journal. Power may go again while the log is replayed, or soon after.
 
-use engine::create::{Contents, Newcomer, Recipe, create};
+use super::policy_records::{ByPolicy, key};
+use engine::create::{Contents, Newcomer, Newcomers, Recipe, create_announced};
 use engine::{Array, AssembleOptions, Candidate, Clock, ConsistencyPolicy, Durability, Pool, Refusal};
 use format::geometry::{Geometry, Level};
 use format::placement::BitmapChoice;
-use format::superblock::{Superblock, Version, decode};
+use format::superblock::{Resync, Superblock, Version, decode};
 use format::units::MemberByte;
 use futures_util::future::{join, join_all};
 use mdspace_sim::rows::{Row, SECTOR_BYTES, rows};
@@ -59,6 +60,15 @@ impl Shape {
         self.missing.len() + usize::from(self.fails.is_some())
     }
 
+    fn has_journal(&self) -> bool {
+        self.policy == ConsistencyPolicy::Journal
+    }
+
+    /// Bytes of the journal's ring, if there is one: it goes round often.
+    fn ring_bytes(&self) -> u64 {
+        4096 * (4 * u64::from(self.slots + 1) + 2) * (self.chunk / 4096)
+    }
+
     /// What members write at least: checksums are of whole blocks.
     fn least_write_bytes(&self) -> usize {
         if self.has_checksums { 4096 } else { self.block_bytes as usize }
@@ -68,6 +78,7 @@ impl Shape {
 /// A life of an array, and what it may hold.
 pub(super) struct Scene {
     pub(super) shape: Shape,
+    /// By slot, then the journal if there is one.
     pub(super) members: Vec<SimMember>,
     pub(super) boundaries: Rc<Cell<u64>>,
     pub(super) truth: Rc<RefCell<Truth>>,
@@ -96,11 +107,12 @@ impl Scene {
         let boundaries = Rc::new(Cell::new(0));
         let member = |index| {
             let before = if shape.is_at_end() { 1 << 20 } else { shape.data_at };
-            let bytes = (before + COMPONENT + (64 << 10)) as usize;
+            let data = if index == shape.slots { shape.ring_bytes() } else { COMPONENT + (64 << 10) };
+            let bytes = (before + data) as usize;
             SimMember::new(format!("m{index}"), world, vec![0; bytes], boundaries.clone())
                 .with_blocks(shape.block_bytes)
         };
-        let members: Vec<_> = (0..shape.slots).map(member).collect();
+        let members: Vec<_> = (0..shape.slots + u16::from(shape.has_journal())).map(member).collect();
         let recipe = Recipe {
             version: shape.version,
             layout: shape.layout,
@@ -119,8 +131,12 @@ impl Scene {
             let candidate = Candidate { name: member.name(), member: member.clone() };
             Some(Newcomer { candidate, device_uuid: [index as u8; 16] })
         };
-        let newcomers: Vec<_> = members.iter().enumerate().map(newcomer).collect();
-        create(&recipe, &newcomers, &[], &Pool::new(1 << 20), &world.clock(), &|_, _| {}).await.expect("created");
+        let mut slots: Vec<_> = members.iter().enumerate().map(newcomer).collect();
+        let journal = slots.split_off(shape.slots.into()).pop().flatten();
+        let newcomers = Newcomers { slots: &slots, spares: &[], journal: journal.as_ref() };
+        let created =
+            create_announced(&recipe, newcomers, &Pool::new(1 << 20), &world.clock(), &|_, _| {}, &|| {}).await;
+        created.expect("created");
         let superblock = superblock_of(&members[0].contents(), shape.version);
         assert_eq!(superblock.ppl.is_some(), recipe.parity_log, "a log was made");
         let geometry = Geometry::new(&superblock.shape(&[])).expect("a shape");
@@ -137,7 +153,10 @@ impl Scene {
     /// Several requests at a time, for as long as power lasts.
     async fn live(&self, random: &RefCell<Random>, world: &World) {
         let array = assemble(&self.here(), AssembleOptions::default(), world).await.expect("it has enough members");
-        let policy = ConsistencyPolicy::from_name(array.status().consistency_policy);
+        let policy = match array.status().consistency_policy {
+            "journal" => Some(ConsistencyPolicy::Journal),
+            name => ConsistencyPolicy::from_name(name),
+        };
         assert_eq!(policy, Some(self.shape.policy));
         let writer = async |_| {
             for _ in 0..8 {
@@ -214,26 +233,37 @@ impl Scene {
         .collect()
     }
 
-    /// Reads everything. Returns how many sectors may be anything, or which one is wrong.
-    pub(super) async fn check(&self, array: &Simulated, truth: &Truth) -> Result<usize, String> {
+    /// Whether an array without some members is refused unless it is taken by force.
+    fn is_refused(&self, lost: &BTreeSet<u16>, seed: u64) -> bool {
+        let world = World::new(seed);
+        let members = self.without(lost, &world);
+        let started = async { assemble(&members, AssembleOptions::default(), &world).await.is_ok() };
+        !world.run(started, || false).expect("the power does not go")
+    }
+
+    /// Reads everything.
+    pub(super) async fn check(&self, array: &Simulated, truth: &Truth) -> Found {
         let read = array.read(0, array.pool().take(array.bytes() as usize)).await;
-        let found = read.map_err(|error| error.to_string())?;
         let missing = array.status().missing;
-        let mut unknown = 0;
+        let mut found = Found::default();
         for datum in self.rows.iter().flat_map(|row| &row.data) {
-            if missing.contains(&datum.copies[0].0.0)
+            if !self.shape.has_journal()
+                && missing.contains(&datum.copies[0].0.0)
                 && !truth.is_block_certain(datum.sector, self.shape.least_write_bytes())
             {
-                unknown += 1;
+                found.unknown += 1;
                 continue;
             }
             let place = datum.sector * SECTOR_BYTES..(datum.sector + 1) * SECTOR_BYTES;
-            let bytes = &found[place.clone()];
-            if !truth.allows(datum.sector, bytes, Look::Members) {
-                return Err(truth.describe(datum.sector, place.clone(), bytes, Look::Members));
-            }
+            let wrong = match &read {
+                Ok(bytes) if truth.allows(datum.sector, &bytes[place.clone()], Look::Members) => continue,
+                Ok(bytes) => truth.describe(datum.sector, place.clone(), &bytes[place], Look::Members),
+                Err(error) => error.to_string(),
+            };
+            found.wrong += 1;
+            found.first_wrong.get_or_insert(wrong);
         }
-        Ok(unknown)
+        found
     }
 
     /// Parity agrees with the data in each row. A stripe log leaves out rows of which no sector was left as it was.
@@ -268,9 +298,20 @@ impl Scene {
     }
 }
 
+/// What is read of an array after a loss of power.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Sectors that may be anything: a lost member held them, and they were being written.
+    unknown: usize,
+    /// Sectors that read wrong, or not at all.
+    wrong: usize,
+    pub(super) first_wrong: Option<String>,
+}
+
 /// What happened in all histories.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Seen {
+    pub(super) histories: ByPolicy,
     pub(super) dirty: usize,
     pub(super) unknown: usize,
     pub(super) twice: usize,
@@ -295,7 +336,7 @@ fn losses(shape: &Shape) -> Vec<BTreeSet<u16>> {
 pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, look: impl FnOnce(&Scene)) {
     let world = World::new(seed);
     let mut random = random;
-    let force = !matches!(shape.policy, ConsistencyPolicy::PartialParity | ConsistencyPolicy::StripeLog);
+    let force = matches!(shape.policy, ConsistencyPolicy::Resync | ConsistencyPolicy::Bitmap);
     let scene = world.run(Scene::new(shape.clone(), &world), || false).expect("the power does not go");
     let cut = scene.boundaries.get() + random.within(1..1200);
     let random = RefCell::new(random);
@@ -306,7 +347,10 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
     scene.members.iter().for_each(|member| member.lose_power(&mut random));
     scene.truth.borrow_mut().interrupted();
     look(&scene);
+    let histories = seen.histories.entry(key(shape.policy, shape.level)).or_default();
+    histories.all += 1;
     for lost in losses(&shape) {
+        let is_refused = force && scene.is_refused(&lost, seed);
         let members = scene.without(&lost, &world);
         if random.once_in(2) {
             // Power goes again while the log is replayed, or soon after.
@@ -321,25 +365,48 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
             world.forget_all();
             members.iter().for_each(|member| member.lose_power(&mut random));
         }
+        let superblocks = members.iter().map(|member| superblock_of(&member.contents(), shape.version));
+        let freshest = superblocks.max_by_key(|superblock| superblock.events).expect("members");
+        let is_dirty = freshest.resync != Resync::Clean;
+        let has_replayed = Cell::new(false); // a journal, although the array is called clean
         let read_only = random.once_in(2);
         let options = AssembleOptions { read_only, replay: read_only, force, ..AssembleOptions::default() };
         let context = format!("seed {seed}, {shape:?} without {lost:?}");
+        let truth = scene.truth.borrow().clone();
         let checking = async {
             let array = assemble(&members, options, &world).await.unwrap_or_else(|why| panic!("{context}: {why}"));
-            scene.check(&array, &scene.truth.borrow()).await
+            let is_told = |warning: &String| warning.contains("the write journal was replayed");
+            has_replayed.set(array.status().warnings.iter().any(is_told));
+            scene.check(&array, &truth).await
         };
-        match world.run(checking, || false).expect("the power does not go") {
-            Ok(unknown) => seen.unknown += unknown,
-            Err(wrong) => seen.wrong.push(format!("{context}: {wrong}")),
-        }
+        let found = world.run(checking, || false).expect("the power does not go");
+        let is_whole = lost.is_empty() && shape.gone() == 0;
+        let starts = if is_whole { &mut histories.whole } else { &mut histories.lacking };
+        starts.all += 1;
+        starts.refused += usize::from(is_refused);
+        starts.lossy += usize::from(found.wrong > 0);
+        starts.sectors += found.wrong;
+        seen.unknown += found.unknown;
+        seen.wrong.extend(found.first_wrong.map(|wrong| format!("{context}: {wrong}")));
         world.forget_all();
-        if !force && !read_only && lost.is_empty() && shape.gone() == 0 {
+        if !force && !read_only && is_whole {
             scene.check_parity(&members, &context);
+        }
+        if !force && !read_only && (is_dirty || has_replayed.get()) && !lost.is_empty() {
+            let returned = lost.iter().map(|slot| scene.members[usize::from(*slot)].clone());
+            let all: Vec<_> = members.iter().cloned().chain(returned).collect();
+            let options = AssembleOptions { read_only: true, replay: true, ..AssembleOptions::default() };
+            let array = world.run(assemble(&all, options, &world), || false).expect("the power does not go");
+            let missing = array.unwrap_or_else(|why| panic!("{context}, returned: {why}")).status().missing;
+            assert!(lost.is_subset(&missing.into_iter().collect()), "{context}: it lacks the replay, and is current");
+            world.forget_all();
         }
     }
 }
 
-/// Histories in a run of the tests.
-pub(super) fn histories() -> u64 {
-    std::env::var("MDSPACE_LOG_HISTORIES").ok().and_then(|count| count.parse().ok()).unwrap_or(400)
+/// The seeds of a run of the tests.
+pub(super) fn histories() -> Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|number| number.parse().ok());
+    let first = number("MDSPACE_LOG_FROM").unwrap_or(0);
+    first..first + number("MDSPACE_LOG_HISTORIES").unwrap_or(400)
 }

@@ -3,6 +3,7 @@
 //! nothing then.
 
 use super::log_scene::{Scene, Seen, Shape, assemble, histories, play, superblock_of};
+use super::policy_records;
 use engine::{AssembleOptions, ConsistencyPolicy, Durability};
 use format::geometry::Level;
 use format::partial_parity::Header;
@@ -33,12 +34,13 @@ fn shape(random: &mut Random) -> Shape {
 #[test]
 fn a_loss_of_power_and_of_a_member_costs_nothing_but_what_was_being_written() {
     let mut seen = Seen::default();
-    for seed in 0..histories() {
+    for seed in histories() {
         let mut random = Random::new(seed);
         let shape = shape(&mut random);
         play(seed, shape, random, &mut seen, |_| {});
         assert_eq!(seen.wrong, [""; 0]);
     }
+    policy_records::print(&seen.histories);
     assert!(seen.dirty > 0 && seen.unknown > 0 && seen.twice > 0, "power went amid writes, and amid replays");
 }
 

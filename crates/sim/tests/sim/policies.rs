@@ -108,7 +108,8 @@ fn look(scene: &Scene, context: &str, cut: u64, seen: &mut Seen) {
                     seen.with_log += u64::from(has_log);
                     seen.without_log += u64::from(!has_log);
                     seen.lost_with_log += u64::from(has_log && lost.is_some());
-                    scene.check(&array, &truth).await.unwrap_or_else(|wrong| panic!("{context}: {wrong}"));
+                    let wrong = scene.check(&array, &truth).await.first_wrong;
+                    assert_eq!(wrong, None, "{context}");
                 }
                 Err(refusal) => {
                     let is_write_hole = refusal.reason.contains("dirty and degraded");

@@ -4,7 +4,7 @@
 
 use crate::control::election::Election;
 use crate::control::forced::Rescue;
-use crate::device::Device;
+use crate::device::{Device, DeviceState};
 use crate::metadata::record::{ROUNDS_TO_EJECT, ROUNDS_TO_EJECT_ABSENT, Record, SharedFields};
 use crate::seam::member::Member;
 use format::superblock::{DeviceRole, Resync, Superblock};
@@ -50,7 +50,8 @@ fn record_found<M: Member>(
             rounds_pending = mutant!("absent-told-alone" => ROUNDS_TO_EJECT, else ROUNDS_TO_EJECT_ABSENT);
         }
     }
-    for spare in spares {
+    let is_spare = |device: &&Rc<Device<M>>| device.state.get() == DeviceState::Spare;
+    for spare in spares.iter().filter(is_spare) {
         // This includes a spare that was about to take a slot when the power failed.
         if let Some(role) = roles.get_mut(usize::from(spare.superblock.borrow().device_number.0)) {
             *role = DeviceRole::Spare;
@@ -84,7 +85,7 @@ fn record_taken<M: Member>(record: &mut Record, rescue: &Rescue, election: &Elec
     }
 }
 
-/// All devices: by slot, then spares, then successors.
+/// All devices: by slot, then spares and the write journal, then successors.
 pub(super) fn devices_of<M: Member>(slots: &[Option<Rc<Device<M>>>], spares: &[Rc<Device<M>>]) -> Vec<Rc<Device<M>>> {
     let successors = slots.iter().flatten().filter_map(|device| device.successor());
     slots.iter().flatten().chain(spares).cloned().chain(successors).collect()

@@ -8,7 +8,7 @@ use crate::control::offer::{AssembleOptions, CACHE_BYTES, LeftOut};
 use crate::control::{forced, lost_roles};
 use crate::core::personality::{StripeUnits, personality};
 use crate::data::cache::PAGE_BYTES;
-use crate::device::Device;
+use crate::device::{Device, DeviceState};
 use crate::seam::error::Refusal;
 use crate::seam::member::{Limits, Member};
 use format::geometry::{Geometry, Level};
@@ -133,14 +133,16 @@ fn left_out_text(left_out: &[LeftOut]) -> String {
     left_out.iter().map(|LeftOut { name, reason }| format!("; {name} was left out: {reason}")).collect()
 }
 
-/// The unit of the array's transfers: the largest block of any member, of the checksums, and of the superblock.
+/// The unit of the array's transfers: the largest block of any member, of the checksums or the journal, and of the
+/// superblock.
 ///
 /// # Errors
 /// A size in the superblock that no device has.
 fn block_bytes<M: Member>(devices: &[Rc<Device<M>>], freshest: &Superblock) -> Result<u64, String> {
     let largest = largest_block(devices.iter().map(|device| &device.member));
     let has_checksums = devices.iter().any(|device| device.checksums.get().is_some());
-    Ok(largest.max(if has_checksums { BLOCK_BYTES } else { 0 }).max(noted_block(freshest)?))
+    let has_journal = devices.iter().any(|device| device.state.get() == DeviceState::Journal);
+    Ok(largest.max(if has_checksums || has_journal { BLOCK_BYTES } else { 0 }).max(noted_block(freshest)?))
 }
 
 /// The unit of transfers in bytes, once it is sure that every part of the array lies on whole units.

@@ -6,7 +6,7 @@
 use crate::base::buffer::Pool;
 use crate::base::versioned::Growing;
 use crate::control::assemble::agreement::{Warnings, agreed_below, agreement, check_bad_blocks, doubtful_from};
-use crate::control::assemble::journal::{self, DataOnly, take_journal};
+use crate::control::assemble::journal::{self, Replay, take_journal};
 use crate::control::assemble::record::{devices_of, first_record};
 use crate::control::assemble::seats::seat;
 use crate::control::assemble::shape::{cache_bytes, check_block_bytes, check_fit, geometry, missing_text, too_few};
@@ -17,6 +17,7 @@ use crate::control::logs::{self, Log};
 use crate::control::offer::{AssembleOptions, Offer};
 use crate::control::state::{AssemblyReport, Control};
 use crate::core::metadata_lock::Guarded;
+use crate::core::unbuilt::Unbuilt;
 use crate::core::{ArrayInfo, Core, Health, Roster};
 use crate::data::{DataOptions, DataPlane};
 use crate::device::context::DeviceContext;
@@ -24,8 +25,8 @@ use crate::device::stripe_log::LogState;
 use crate::device::{Device, DeviceState};
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::intent::IntentBitmap;
-use crate::metadata::bitmap::load::{LoadContext, load, load_file};
-use crate::metadata::bitmap::lockless;
+use crate::metadata::bitmap::load::{LoadContext, load_file, read_all};
+use crate::metadata::bitmap::lockless::Lockless;
 use crate::metadata::record::Record;
 use crate::metadata::stripe_log;
 use crate::seam::clock::Clock;
@@ -38,7 +39,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 /// Why parity is doubted although the superblock calls the array clean.
-const UNBUILT: &str = "its lockless bitmap has parts that are not clean, where parity may not have been built yet";
+const UNBUILT: &str = "its lockless bitmap names parts that were written, where parity may not have been built yet";
 
 impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::assemble`].
@@ -75,18 +76,19 @@ impl<M: Member, C: Clock> Control<M, C> {
         pool: Pool,
         clock: C,
     ) -> Result<Rc<Self>, Refusal> {
-        let (offered, journal) = if options.replay { take_journal(offered) } else { (offered, None) };
-        let mut election = elect(&offered)?;
         let context = DeviceContext::new(pool.clone());
+        let may_replay = logs::may_replay(&options);
+        let (offered, journal) = if may_replay { take_journal(offered, &context) } else { (offered, None) };
+        let mut election = elect(&offered)?;
         let mut freshest = offered[election.freshest].found.superblock.clone();
         let freshest_name = offered[election.freshest].name.clone();
         if let Some(journal) = &journal {
             journal::check_current(journal, &freshest)?;
         }
-        let journal_name = journal.as_ref().map(|journal| &*journal.name).or(journal_of(&offered));
+        let journal_name = journal.as_ref().map(|journal| &*journal.device.name).or(journal_of(&offered));
         check_supported(&freshest_name, &freshest, journal_name, &options)?;
         let rescue = rescue(&offered, &mut election, &freshest, options.force);
-        let (slots, spares, left_out) = seat(offered, &election, &freshest, &options, &pool, &context).await?;
+        let (slots, mut spares, left_out) = seat(offered, &election, &freshest, &options, &pool, &context).await?;
         let geometry = geometry(&freshest, &slots, &left_out, &rescue, &options)?;
         check_fit(&geometry, &slots)?;
         options.stripe_size.check(&geometry)?;
@@ -97,32 +99,39 @@ impl<M: Member, C: Clock> Control<M, C> {
             let spares: Vec<&str> = spares.iter().map(|spare| &*spare.name).collect();
             return Err(too_few(&geometry, &missing, &left_out, &spares, &rescue));
         }
+        spares.extend(journal.as_ref().map(|journal| journal.device.clone()));
         let devices = devices_of(&slots, &spares);
         logs::drop_unfinished(&mut freshest, &devices);
         logs::give_to_spares(&freshest, &devices);
         let find_checksums = async || {
-            for device in &devices {
+            for device in devices.iter().filter(|device| device.state.get() != DeviceState::Journal) {
                 device.find_checksums(&pool, clock.wall(), options.verify).await;
             }
         };
         let stripe_log = stripe_log::replay::find(&slots, &pool).await;
-        let keeps_log = freshest.ppl.is_some() || stripe_log.epoch().is_some();
+        let keeps_log = freshest.ppl.is_some() || freshest.journal || stripe_log.epoch().is_some();
         if keeps_log {
             find_checksums().await; // a replay changes them
         }
         logs::check_parity_log(&freshest, &devices, &options)?;
-        let is_built = !options.read_only || lockless::all_clean(&freshest, &slots, &pool).await;
+        let bitmaps = match &bitmap {
+            None if !options.read_only => read_all(&freshest, geometry.sync_bytes(), &slots, &spares, &pool).await?,
+            _ => None,
+        };
+        let Lockless { is_agreed: is_built, unbuilt } = match &bitmaps {
+            _ if options.read_only => Lockless::find(&freshest, &slots, &pool).await,
+            // A stale member that was accepted by force may know of writes that no bitmap names.
+            Some(bitmaps) => bitmaps.lockless(rescue.taken.is_empty()),
+            None => Lockless::absent(),
+        };
+        let unbuilt = Rc::new(unbuilt);
         if !is_built {
             freshest.resync = Resync::From(Sectors(0));
         }
         let mut warnings = Warnings::of(&geometry, &rescue, &missing, &options);
-        let mut data_only = DataOnly::new();
-        let log = match &journal {
-            Some(found) => {
-                let (log, rows) = journal::replay(found, &geometry, &slots, &pool).await?;
-                data_only = rows;
-                log
-            }
+        let mut replay: Option<Replay<M>> = None;
+        let log = match journal {
+            Some(found) => replay.insert(journal::replay(found, &geometry, &slots, &options, &pool).await?).log(),
             None if stripe_log.epoch().is_some() && rescue.taken.is_empty() => {
                 logs::replay_stripe_log(&stripe_log, &geometry, &freshest, &slots, &options, &pool).await
             }
@@ -135,18 +144,20 @@ impl<M: Member, C: Clock> Control<M, C> {
         let is_replayed = matches!(log, Log::Stripes(_));
         // Members that are absent lack the replay, so they must not return. And md does not know of a stripe log.
         let is_degraded = (0..geometry.slots()).map(Slot).any(missing);
-        let has_replay_to_tell = is_replayed || (matches!(log, Log::Replayed(_)) && is_degraded);
+        let is_md_log_replayed = matches!(log, Log::Replayed(_) | Log::Journal { rows: 1.. });
+        let has_replay_to_tell = is_replayed || (is_md_log_replayed && is_degraded);
         let circumstances = LoadContext {
             freshest: &freshest,
             covered_bytes: geometry.sync_bytes(),
             agreed,
+            unbuilt: &unbuilt,
             is_forced: !rescue.taken.is_empty(),
             policy: options.bitmap,
         };
         let intent = match bitmap {
             _ if options.read_only => None,
             Some(file) => Some(load_file(&circumstances, file, &slots, &spares, &pool).await?),
-            None => load(&circumstances, &slots, &spares, &pool).await?,
+            None => bitmaps.map(|bitmaps| bitmaps.into_members_intent(&circumstances)),
         };
         let forced = !agreed && !options.read_only && {
             let needed = |range: Range<u64>| match &intent {
@@ -175,6 +186,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             context,
             resync,
             agreed,
+            unbuilt,
             whole,
             forced,
             intent,
@@ -187,9 +199,12 @@ impl<M: Member, C: Clock> Control<M, C> {
             assembled.context.keep_stripe_log(LogState::after(epoch, clock.wall(), is_built));
         }
         let array = Self::start(assembled, &devices, &options, pool, clock);
-        array.write_data_only(data_only).await?;
+        let journal = array.finish_replay(replay).await?;
         if has_replay_to_tell && !options.read_only && !mutant!("replay-untold") {
             array.metadata.record_assembly().await.map_err(ArrayError::refusal)?;
+        }
+        if let Some(journal) = journal {
+            array.metadata.begin_journal(journal).await.map_err(ArrayError::refusal)?;
         }
         Ok(array)
     }
@@ -212,7 +227,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             optimal_bytes: limits().map(|limits| limits.optimal_bytes).max().unwrap_or(0).into(),
         };
         let agreed_below = agreed_below(&geometry, assembled.resync, block_bytes);
-        let health = Health::new(assembled.whole, assembled.agreed, agreed_below);
+        let health = Health::new(assembled.whole, assembled.agreed, agreed_below, assembled.unbuilt);
         let core = Rc::new(Core {
             geometries: Growing::new(geometry),
             info: ArrayInfo {
@@ -249,6 +264,7 @@ struct Assembled<M: Member> {
     context: Rc<DeviceContext>,
     resync: Resync,
     agreed: bool,
+    unbuilt: Rc<Unbuilt>,
     whole: bool,
     /// [`ArrayInfo::forced`].
     forced: bool,

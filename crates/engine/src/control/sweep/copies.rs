@@ -203,7 +203,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         let is_current = |&&copy: &&(Slot, ComponentByte)| self.is_current(&run(copy, piece.bytes));
         let mut current: Copies = piece.copies.iter().filter(is_current).copied().collect();
         current.sort_by_key(|(slot, _)| self.is_forced(*slot));
-        let turn = if self.core.is_agreed(piece.at.0 + piece.bytes) { turn } else { 0 };
+        let positions = piece.at.0..piece.at.0 + piece.bytes;
+        let turn = if self.core.is_agreed(positions.end, &positions) { turn } else { 0 };
         current.get((turn % current.len().max(1) as u64) as usize).copied()
     }
 }

@@ -108,7 +108,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// The doubtful zeros of one group, in rows.
     async fn doubts_in(&self, group: &Group) -> Vec<DoubtfulZeros> {
-        if !self.core.is_agreed(group.array_end) {
+        if !self.core.is_agreed(group.array_end, &group.positions()) {
             return Vec::new();
         }
         let reads = group.places.iter().map(async |&(slot, at)| {

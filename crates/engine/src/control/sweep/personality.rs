@@ -9,6 +9,7 @@ use crate::control::state::Control;
 use crate::control::sweep::findings::ScrubAction;
 use crate::control::sweep::purpose::Tally;
 use crate::control::sweep::rows::Comparison;
+use crate::core::authority::Marked;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
@@ -21,10 +22,35 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(super) async fn resync_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {
         let _lock = self.data.lock_positions(range).await;
         self.core.check_not_failed()?;
-        match self.core.geometry() {
+        let resynced = match self.core.geometry() {
             Geometry::Parity(parity) => self.resync_stripes(parity, range).await,
             Geometry::Mapping(mapping) => self.resync_copies(mapping, range).await,
+        }?;
+        self.core.health.unbuilt.built(range);
+        Ok(resynced)
+    }
+
+    /// Brings copies or parity into agreement in the part of a range of positions that was never written to. The caller
+    /// keeps writes off, and has marked it.
+    pub(in crate::control) async fn build_window(
+        &self,
+        marked: Marked<'_>,
+        range: &Range<u64>,
+    ) -> Result<(), ArrayError> {
+        for part in self.core.health.unbuilt.parts(range) {
+            match self.core.geometry() {
+                Geometry::Parity(parity) => {
+                    for (stripe, part) in parity.parts(&part) {
+                        self.data.build(marked, parity, &stripe, part).await?;
+                    }
+                }
+                Geometry::Mapping(mapping) => {
+                    self.resync_copies(mapping, &part).await?;
+                    self.core.health.unbuilt.built(&part);
+                }
+            }
         }
+        Ok(())
     }
 
     /// Rebuilds what the sweep's targets lack in a range of their components.
@@ -51,7 +77,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         match self.core.geometry() {
             Geometry::Parity(parity) => {
                 let stripe = range.start / parity.chunk_bytes();
-                let is_trusted = self.core.is_agreed((stripe + 1) * parity.stripe_bytes());
+                let is_trusted = self.core.is_agreed((stripe + 1) * parity.stripe_bytes(), range);
                 if is_trusted { self.data.reconstructed(parity, range, slot).await } else { None }
             }
             Geometry::Mapping(mapping) => self.other_copy(mapping, range, slot).await,

@@ -76,8 +76,16 @@ impl<M: Member, C: Clock> Control<M, C> {
         let by_bitmap = self.targets_of_sweep().iter().all(|target| target.is_by_bitmap());
         // A bitmap of array bytes is checked by each window itself.
         let is_by_component = self.core.geometry().sync_space() == SyncSpace::Component;
+        if !is_by_component {
+            return Some(range);
+        }
+        // What was never written to has nothing to recover, as in md. Successors get what their members have.
+        let range = match self.core.successors().is_empty() {
+            true => self.core.health.unbuilt.first_built(range)?,
+            false => range,
+        };
         match self.metadata.intent() {
-            Some(intent) if by_bitmap && is_by_component => intent.next_set(range, most),
+            Some(intent) if by_bitmap => intent.next_set(range, most),
             _ => Some(range),
         }
     }
@@ -123,6 +131,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let (successors, targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::is_successor);
         self.copy_to_successors(range, &successors).await?;
         let mut copies = self.copies_held(mapping, range, &targets);
+        copies.retain(|copy| !self.core.health.unbuilt.covers(&copy.held()));
         if targets.iter().all(Target::is_by_bitmap) {
             copies.retain(|copy| targets.iter().any(|target| self.is_due(target, &copy.held())));
         }

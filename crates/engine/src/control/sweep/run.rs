@@ -96,6 +96,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.sweeps.failure.take();
         let sweeping = self.sweeps.begin(purpose, sweep_range, self.core.clock.now());
         self.log_begin(purpose, sweep_range);
+        if purpose == Purpose::Recovery && !mutant!("journal-kept-over-recovery") {
+            self.metadata.void_journal().await?;
+        }
         let reached = Progress::from(sweep_range.from, self.throttle(purpose, sweep_range), sweeping.sweep.clone());
         let _timed = reached.throttle.borrow().takes_turns().then(|| self.time_requests());
         let report = |position| {
@@ -205,7 +208,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let due = match purpose {
             Purpose::Resync => self.next_to_resync(range.clone(), most),
             Purpose::Recovery => self.next_to_recover(range.clone(), most),
-            Purpose::Check | Purpose::Repair => Some(range.clone()),
+            Purpose::Check | Purpose::Repair => self.next_to_scrub(range.clone()),
             Purpose::Learn => self.next_to_learn(range.clone(), most),
         }?;
         let (start, end) = (

@@ -66,11 +66,13 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if !is_part || from.block.len() as u64 == parity.stripe_bytes() {
             return None;
         }
-        let lock = self.request_lock(self.rows_of(parity, from));
+        let locked = self.rows_of(parity, from);
+        let lock = self.request_lock(locked.clone());
         let mut patches = WriteSet::default();
         patches.put(from.clone());
         lock.is_granted().then(|| WriteBatch {
             stripes: number..number + 1,
+            locked,
             unit: self.stripe_size_bytes(),
             is_full: false,
             patches,
@@ -139,14 +141,16 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// The rows of a part of one stripe, in component bytes: writes to other rows share no parity with it. The whole
-    /// stripe where a write changes more than it was asked for, or a log has one entry for a stripe.
+    /// stripe where a write changes more than it was asked for, or a log has one entry for a stripe. What is unbuilt
+    /// becomes built for good, so a write that locked less never builds.
     fn rows_of(&self, parity: &Parity, part: &WriteExtent) -> Range<u64> {
         let (stripe_bytes, chunk_bytes) = (parity.stripe_bytes(), parity.chunk_bytes());
         let number = part.at / stripe_bytes;
         let stripe = parity.component_of(&(number..number + 1));
         let (start, end) = (part.at - number * stripe_bytes, part.end() - number * stripe_bytes);
+        let has_unit = self.stripe_size_bytes().is_some() || self.authority.logging() != Logging::Nothing;
         let is_wide = start >> chunk_bytes.trailing_zeros() != (end - 1) >> chunk_bytes.trailing_zeros();
-        if is_wide || self.stripe_size_bytes().is_some() || self.authority.logging() != Logging::Nothing {
+        if is_wide || has_unit || self.core.health.unbuilt.touches(&stripe) {
             return stripe;
         }
         // All of these are powers of two.
@@ -186,7 +190,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         write
     }
 
-    fn request_lock(&self, locks: Range<u64>) -> OwnedLock {
+    pub(super) fn request_lock(&self, locks: Range<u64>) -> OwnedLock {
         self.core.locks.request_exclusive(mutant!("stripe-not-locked" => locks.start..locks.start, else locks))
     }
 

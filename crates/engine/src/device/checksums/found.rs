@@ -4,14 +4,23 @@
 
 use crate::base::buffer::Pool;
 use crate::device::checksums::kept::Checksums;
-use crate::device::checksums::pages::{PAGES_TOGETHER, read_page};
+use crate::device::checksums::pages::read_page;
 use crate::seam::bytes::read_bytes;
 use crate::seam::member::{Member, MemberError};
 use format::Defect;
 use format::bitmap::{BitmapSuper, SUPER_BYTES};
-use format::integrity::{BLOCK_BYTES, Checksum, Header, Layout, Open, PAGE_BYTES, Page};
+use format::integrity::{Header, Layout, Open, PAGE_BYTES, Touched};
 use format::superblock::Superblock;
 use std::time::Duration;
+
+/// What a member holds that gets checksums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MemberContents {
+    /// Zeros in all its data area, on stable storage.
+    Zeros,
+    /// Anything.
+    Unknown,
+}
 
 /// An epoch later than that of any page of the table.
 fn epoch(now: Duration, before: u64) -> u64 {
@@ -32,7 +41,7 @@ impl Checksums {
         let Ok(layout) = Layout::of(superblock) else { return Ok(None) };
         let [first, second] = layout.headers_at();
         let pages = [read_page(member, pool, first).await, read_page(member, pool, second).await];
-        let pages = pages.map(|page| page.unwrap_or_else(|_| vec![0; PAGE_BYTES]));
+        let pages = pages.map(|page| page.map_or_else(|_| vec![0; PAGE_BYTES], |page| page.to_vec()));
         let Some(mut header) = Header::decode_pair([&pages[0], &pages[1]])? else { return Ok(None) };
         if header.set_uuid != superblock.set_uuid {
             return Ok(None); // left by an earlier array
@@ -44,13 +53,14 @@ impl Checksums {
         if !trusted {
             // Unreadable pages get a new epoch too. They may be readable at the next assembly, and would then be stale.
             header.epoch = epoch(now, header.epoch);
+            header.touched = Touched::all();
         }
-        let open = Open::decode(&noted.unwrap_or_else(|_| vec![0; PAGE_BYTES]), &header.binding());
+        let noted = noted.map_or_else(|_| vec![0; PAGE_BYTES], |page| page.to_vec());
+        let open = Open::decode(&noted, header.binding().seed);
         Ok(Some(Self::new(pool.clone(), layout, header, open, trusted)))
     }
 
-    /// Creates checksums on `member`, all of them unknown. The caller writes the superblock
-    /// afterwards.
+    /// Creates checksums on `member`, all of them unknown, or of zeros. The caller writes the superblock afterwards.
     ///
     /// # Errors
     /// When the member fails.
@@ -60,32 +70,16 @@ impl Checksums {
         layout: Layout,
         pool: &Pool,
         now: Duration,
+        contents: MemberContents,
     ) -> Result<Self, MemberError> {
-        let header = Header::new(superblock, &layout, epoch(now, 0));
-        let made = Self::new(pool.clone(), layout, header, Open::none(), false);
+        let mut header = Header::new(superblock, &layout, epoch(now, 0));
+        if contents == MemberContents::Zeros {
+            header.touched = layout.blank();
+        }
+        let made = Self::new(pool.clone(), layout, header, Open::none(), contents == MemberContents::Zeros);
         made.write_open(member, &Open::none()).await?;
         made.write_headers(member).await?;
         Ok(made)
-    }
-
-    /// Writes checksums of zeros for all blocks of `member`.
-    ///
-    /// # Errors
-    /// When the member fails.
-    pub(crate) async fn fill_with_zeros<M: Member>(&self, member: &M) -> Result<(), MemberError> {
-        let layout = *self.table.borrow().layout();
-        let binding = self.header.borrow().binding();
-        let mut zeros = Page::unknown();
-        zeros.entries_mut().fill(Some(Checksum::of(&[0; BLOCK_BYTES as usize])));
-        for first in (0..layout.pages()).step_by(PAGES_TOGETHER) {
-            let pages = first..layout.pages().min(first + PAGES_TOGETHER as u64);
-            let mut buffer = self.pool.take((pages.end - pages.start) as usize * PAGE_BYTES);
-            for (page, into) in pages.zip(buffer.chunks_exact_mut(PAGE_BYTES)) {
-                zeros.encode(&binding, page, into);
-            }
-            member.write(layout.page_at(first), buffer.freeze()).await?;
-        }
-        member.flush().await
     }
 }
 

@@ -5,6 +5,7 @@
 use crate::base::buffer::{Buffer, Pool};
 use crate::base::notify::Signal;
 use crate::base::range_lock::RangeLocks;
+use crate::device::checksums::entries::parts;
 use crate::device::checksums::settings::{ChecksumMemory, Verify};
 use crate::device::checksums::table::Table;
 use crate::device::checksums::written::{WrittenChecksums, checksum};
@@ -80,7 +81,7 @@ impl Checksums {
         let binding = header.binding();
         Self {
             pool,
-            table: RefCell::new(Table::new(layout, binding, open, trusted)),
+            table: RefCell::new(Table::new(layout, binding, open, header.touched.clone(), trusted)),
             header: RefCell::new(header),
             moving: RangeLocks::default(),
             marking: RangeLocks::default(),
@@ -119,7 +120,7 @@ impl Checksums {
 
     /// Whether checksums have changed that the header does not cover yet.
     pub(crate) fn has_unannounced_changes(&self) -> bool {
-        !self.announced.get() && self.table.borrow().has_changes()
+        !self.announced.get() && self.table.borrow().entries().has_changes()
     }
 
     /// Whether the checksums were valid when they were found: no other software had written to the member.
@@ -135,18 +136,18 @@ impl Checksums {
     /// The number of used blocks without a known checksum, and of used blocks not counted yet.
     pub(crate) fn unknown(&self) -> (u64, u64) {
         let table = self.table.borrow();
-        (table.counts().unknown(), table.counts().uncounted())
+        (table.entries().counts().unknown(), table.entries().counts().uncounted())
     }
 
     /// Limits the counts to the first `bytes` of the component.
     pub(crate) fn use_bytes(&self, bytes: u64) {
-        self.table.borrow_mut().use_blocks(bytes.div_ceil(BLOCK_BYTES));
+        self.table.borrow_mut().entries_mut().counts_mut().use_blocks(bytes.div_ceil(BLOCK_BYTES));
     }
 
     /// Whether any checksum of these component bytes may be unknown.
     pub(crate) fn is_any_unknown(&self, bytes: &Range<u64>) -> bool {
         let blocks = bytes.start / BLOCK_BYTES..bytes.end.div_ceil(BLOCK_BYTES);
-        self.table.borrow().counts().is_any_unknown(&blocks)
+        self.table.borrow().entries().counts().is_any_unknown(&blocks)
     }
 
     /// The number of blocks that did not match their checksum, each counted once until it is written.
@@ -192,10 +193,10 @@ impl Checksums {
     }
 
     fn missing(&self, blocks: &Range<u64>) -> Option<u64> {
-        self.table.borrow().missing(blocks)
+        self.table.borrow().entries().missing(blocks)
     }
 
-    /// Whether all pages needed to verify the data are resident, and no checksum contradicts it.
+    /// Whether all pages needed to verify the data were read, and no checksum contradicts it.
     pub(crate) fn is_right(&self, at: ComponentByte, parts: &[Buffer]) -> bool {
         if let [block] = parts
             && block.len() as u64 == BLOCK_BYTES
@@ -230,18 +231,18 @@ impl Checksums {
     pub(crate) async fn unknown_in<M: Member>(&self, member: &M, at: ComponentByte, bytes: u64) -> u64 {
         self.prepare(member, at, bytes).await;
         let table = self.table.borrow();
-        blocks(at, bytes).filter(|block| table.get(*block).is_none()).count() as u64
+        blocks(at, bytes).filter(|block| table.entries().get(*block).is_none()).count() as u64
     }
 
     /// Whether the checksum of every block of a range is known.
     pub(crate) fn knows(&self, at: ComponentByte, bytes: u64) -> bool {
         let table = self.table.borrow();
-        blocks(at, bytes).all(|block| table.get(block).is_some())
+        blocks(at, bytes).all(|block| table.entries().get(block).is_some())
     }
 
     /// The checksum of a block, if it is known.
     pub(crate) fn get(&self, block: u64) -> Option<Checksum> {
-        self.table.borrow().get(block)
+        self.table.borrow().entries().get(block)
     }
 
     /// Counts `block` as wrong, and returns the error for its read.
@@ -256,12 +257,19 @@ impl Checksums {
     /// Fills in unknown checksums from blocks that a sweep found consistent. Returns how many were unknown.
     /// The caller locks the blocks against writes.
     pub(crate) async fn fill_unknown<M: Member>(&self, member: &M, at: ComponentByte, data: &[u8]) -> u64 {
-        self.prepare(member, at, data.len() as u64).await;
         let block = |number: u64| {
             let start = (number * BLOCK_BYTES - at.0) as usize;
             checksum(&data[start..start + BLOCK_BYTES as usize])
         };
-        self.table.borrow_mut().fill_unknown(blocks(at, data.len() as u64), block)
+        let mut filled = 0;
+        for (_, part) in parts(&blocks(at, data.len() as u64)) {
+            let next = || self.table.borrow().page_to_fill(&part);
+            while let Some(page) = next() {
+                self.load(member, page).await;
+            }
+            filled += self.table.borrow_mut().fill_unknown(part, block);
+        }
+        filled
     }
 
     /// Whether a write of a block is in flight, so that a read may return old, new or mixed contents.
@@ -299,11 +307,11 @@ impl Checksums {
             Box::pin(self.open(member, &blocks)).await?;
         }
         loop {
-            let overgrown = self.table.borrow().overgrown(&blocks);
+            let overgrown = self.table.borrow().entries().overgrown(&blocks);
             let Some(page) = overgrown else { break };
             Box::pin(self.load(member, page)).await;
         }
-        if self.table.borrow().changes_bytes() > self.memory.get().changes_bytes {
+        if self.table.borrow().entries().changes_bytes() > self.memory.get().changes_bytes {
             Box::pin(self.write_back(member)).await;
         }
         writing.started = Some(self.table.borrow_mut().start(&blocks, leaves));

@@ -6,15 +6,19 @@
 use crate::base::join::join_all;
 use crate::base::lazy_marks::IDLE_PERIODS;
 use crate::device::checksums::kept::Checksums;
-use crate::device::checksums::settings::Closing;
+use crate::device::checksums::settings::{Allowance, Closing};
 use crate::seam::member::{Member, MemberError};
-use format::integrity::Open;
+use format::integrity::{Header, Open};
 use format::stamp::Stamp;
 use format::superblock::Superblock;
 use std::ops::Range;
 
 /// Regions closed in one step; a write that opens a region waits for the step.
 const REGIONS_TOGETHER: usize = 256;
+
+/// Blank pages that are written before a stop, 16 MiB. The caller would wait for more. The others are unknown at the
+/// next start, and learned then.
+const BLANK_PAGES_MAX: usize = 4096;
 
 impl Checksums {
     /// Marks the regions of `blocks` as open on stable storage. Callers that wait for a running round
@@ -26,6 +30,11 @@ impl Checksums {
             return Ok(());
         }
         let open = self.table.borrow().open();
+        // A blank area is never open: what assembly finds open is touched.
+        if self.header.borrow().touched != *self.table.borrow().touched() {
+            self.header.borrow_mut().generation += 1;
+            self.write_headers(member).await?;
+        }
         self.write_open(member, &open).await?;
         if !mutant!("open-region-unflushed") {
             member.flush().await?;
@@ -37,7 +46,7 @@ impl Checksums {
     pub(super) async fn write_open<M: Member>(&self, member: &M, open: &Open) -> Result<(), MemberError> {
         let (at, page) = {
             let binding = self.header.borrow().binding();
-            (self.table.borrow().layout().open_at(), self.pool.copy_of(&open.encode(&binding)))
+            (self.table.borrow().layout().open_at(), self.pool.copy_of(&open.encode(binding.seed)))
         };
         member.write(at, page).await
     }
@@ -65,10 +74,14 @@ impl Checksums {
 
     pub(super) async fn write_headers<M: Member>(&self, member: &M) -> Result<(), MemberError> {
         let places = self.table.borrow().layout().headers_at();
-        let page = self.pool.copy_of(&self.header.borrow().encode());
+        let touched = self.table.borrow().touched().clone();
+        let header = Header { touched: touched.clone(), ..self.header.borrow().clone() };
+        let page = self.pool.copy_of(&header.encode());
         let writes = join_all(places.map(|at| member.write(at, page.clone()))).await;
         writes.into_iter().collect::<Result<(), _>>()?;
-        member.flush().await
+        member.flush().await?;
+        self.header.borrow_mut().touched = touched;
+        Ok(())
     }
 
     /// Begins the next period. Returns whether there are regions to close.
@@ -78,9 +91,10 @@ impl Checksums {
         table.has_idle(IDLE_PERIODS)
     }
 
-    /// The number of regions that may be closed now.
-    pub(crate) fn allowance(&self, at_rest: bool) -> u64 {
-        self.table.borrow_mut().allowance(at_rest)
+    /// What may be closed now.
+    pub(crate) fn allowance(&self, closing: Closing, at_rest: bool) -> Allowance {
+        let blank_pages = if closing == Closing::All { BLANK_PAGES_MAX } else { usize::MAX };
+        Allowance { regions: self.table.borrow_mut().allowance(at_rest), blank_pages }
     }
 
     /// Closes some regions, at most `left`, and writes checksums that sweeps have filled in. They are durable after the
@@ -93,10 +107,10 @@ impl Checksums {
         member: &M,
         superblock: &Superblock,
         closing: Closing,
-        left: &mut u64,
+        left: &mut Allowance,
     ) -> Result<bool, MemberError> {
         if !self.announced.get() {
-            if !self.table.borrow().has_changes() {
+            if !self.table.borrow().entries().has_changes() {
                 return Ok(false); // the array is not in use yet, and nothing was written to it
             }
             // A check has filled in checksums: the header must name the superblock on the member.
@@ -104,21 +118,26 @@ impl Checksums {
         }
         let periods = if closing == Closing::Idle { IDLE_PERIODS } else { 0 };
         let _lock = self.marking.exclusive(0..1).await;
-        let together = REGIONS_TOGETHER.min(usize::try_from(*left).unwrap_or(usize::MAX));
+        let together = REGIONS_TOGETHER.min(usize::try_from(left.regions).unwrap_or(usize::MAX));
         let picked = self.table.borrow_mut().pick_to_close(periods, together);
-        let closed = self.close_picked(member, &picked).await;
+        let closed = self.close_picked(member, &picked, &mut left.blank_pages).await;
         if closed.is_err() {
             self.table.borrow_mut().reopen(&picked);
         }
-        *left -= picked.len() as u64;
+        left.regions -= picked.len() as u64;
         closed.map(|()| picked.len() == REGIONS_TOGETHER)
     }
 
-    async fn close_picked<M: Member>(&self, member: &M, picked: &[u64]) -> Result<(), MemberError> {
+    async fn close_picked<M: Member>(
+        &self,
+        member: &M,
+        picked: &[u64],
+        blank_left: &mut usize,
+    ) -> Result<(), MemberError> {
         let mut pages = {
             // The table counts pages in flight as written, so their transfers must have ended.
             let _lock = self.moving.exclusive(0..u64::MAX).await;
-            self.table.borrow().pages_to_close(picked)
+            self.table.borrow_mut().pages_to_close(picked, blank_left)
         };
         pages.extend(self.table.borrow().filled_pages());
         pages.sort_unstable();

@@ -24,34 +24,34 @@ pub(super) const PAGES_TOGETHER: usize = 256;
 /// second transfer.
 const PAGES_BETWEEN: u64 = 16;
 
-/// Page transfers in flight at a time.
-const TRANSFERS: usize = 8;
+/// Page transfers in flight at a time. Each has up to 1 MiB of memory, on each member.
+const TRANSFERS: usize = 2;
 
 impl Checksums {
     /// Counts some pages of the table that were not counted yet; false when there was none.
     pub(crate) async fn count_pages<M: Member>(&self, member: &M) -> bool {
-        let next = self.table.borrow().counts().next_uncounted(PAGES_TOGETHER);
+        let next = self.table.borrow_mut().entries_mut().counts_mut().next_uncounted(PAGES_TOGETHER);
         let Some(run) = next else { return false };
         let _lock = self.moving.exclusive(run.clone()).await;
         let buffer = self.pool.take((run.end - run.start) as usize * PAGE_BYTES);
         let buffer = self.read_run(member, &run, buffer).await;
         for (page, copy) in run.zip(buffer.chunks_exact(PAGE_BYTES)) {
-            self.table.borrow_mut().count(page, copy);
+            self.table.borrow_mut().entries_mut().count(page, copy);
         }
         true
     }
 
     /// Loads a page of the table. The checksums of an unreadable page are unknown.
     pub(super) async fn load<M: Member>(&self, member: &M, page: u64) {
-        if self.table.borrow().resident_pages() >= self.memory.get().pages {
+        if self.table.borrow().entries().resident_pages() >= self.memory.get().pages {
             self.make_room(member).await;
         }
         let _lock = self.moving.exclusive(page..page + 1).await;
-        if self.table.borrow().is_resident(page) {
+        if self.table.borrow().entries().is_resident(page) {
             return;
         }
         let mut found = None;
-        if self.table.borrow().is_stored(page) {
+        if self.table.borrow().entries().is_stored(page) {
             let at = self.table.borrow().layout().page_at(page);
             let binding = self.header.borrow().binding();
             found = match read_page(member, &self.pool, at).await {
@@ -61,22 +61,22 @@ impl Checksums {
             .inspect_err(|reason| self.log_lost_page(reason))
             .ok();
         }
-        self.table.borrow_mut().insert(page, found);
+        self.table.borrow_mut().entries_mut().insert(page, found);
     }
 
     /// Evicts pages that were not used lately, and writes dirty ones if that is not enough.
     async fn make_room<M: Member>(&self, member: &M) {
         let ChecksumMemory { pages, changes_bytes } = self.memory.get();
         let most = pages - pages.div_ceil(EVICTED_PART);
-        self.table.borrow_mut().evict(most);
-        if self.table.borrow().resident_pages() >= pages {
-            let dirty = self.table.borrow().dirty_pages();
+        self.table.borrow_mut().entries_mut().evict(most);
+        if self.table.borrow().entries().resident_pages() >= pages {
+            let dirty = self.table.borrow().entries().dirty_pages();
             // If the member has failed, its next write fails too and reports it; the pages stay.
             if self.write_pages(member, &dirty).await.is_ok() {
-                self.table.borrow_mut().evict(most);
+                self.table.borrow_mut().entries_mut().evict(most);
             }
         }
-        if self.table.borrow().changes_bytes() > changes_bytes {
+        if self.table.borrow().entries().changes_bytes() > changes_bytes {
             self.write_back(member).await;
         }
     }
@@ -85,8 +85,8 @@ impl Checksums {
     pub(super) async fn write_back<M: Member>(&self, member: &M) {
         let most = self.memory.get().changes_bytes;
         let _lock = self.writing_back.exclusive(0..1).await;
-        while self.table.borrow().changes_bytes() > most {
-            let pages = self.table.borrow_mut().next_changed(PAGES_TOGETHER);
+        while self.table.borrow().entries().changes_bytes() > most {
+            let pages = self.table.borrow_mut().entries_mut().next_changed(PAGES_TOGETHER as u64);
             if self.write_pages(member, &pages).await.is_err() {
                 return; // as in `make_room`
             }
@@ -102,14 +102,14 @@ impl Checksums {
     async fn write_run<M: Member>(&self, member: &M, run: Range<u64>) -> Result<(), MemberError> {
         let _lock = self.moving.exclusive(run.clone()).await;
         let mut buffer = self.pool.take((run.end - run.start) as usize * PAGE_BYTES);
-        let is_needed = run.clone().any(|page| self.table.borrow().is_stored(page));
+        let is_needed = run.clone().any(|page| self.table.borrow().entries().is_stored(page));
         if is_needed {
             buffer = self.read_run(member, &run, buffer).await;
         }
         // No await from here to the write.
         let at = self.table.borrow().layout().page_at(run.start);
         for (page, into) in run.clone().zip(buffer.chunks_exact_mut(PAGE_BYTES)) {
-            let taken = self.table.borrow_mut().take_out(page, into);
+            let taken = self.table.borrow_mut().entries_mut().take_out(page, into);
             let _ = taken.inspect_err(|defect| self.log_lost_page(defect));
         }
         let mut in_flight = PagesInFlight { table: &self.table, pages: run, is_over: false };
@@ -186,7 +186,7 @@ impl Drop for PagesInFlight<'_> {
     fn drop(&mut self) {
         let mut table = self.table.borrow_mut();
         for page in self.pages.clone() {
-            table.put_back(page);
+            table.entries_mut().put_back(page);
             if !self.is_over {
                 table.pin_open(page);
             }
@@ -194,7 +194,7 @@ impl Drop for PagesInFlight<'_> {
     }
 }
 
-pub(super) async fn read_page<M: Member>(member: &M, pool: &Pool, at: MemberByte) -> Result<Vec<u8>, MemberError> {
+pub(super) async fn read_page<M: Member>(member: &M, pool: &Pool, at: MemberByte) -> Result<Buffer, MemberError> {
     let (result, page) = member.read(at, pool.take(PAGE_BYTES)).await;
-    result.map(|()| page.to_vec())
+    result.map(|()| page)
 }

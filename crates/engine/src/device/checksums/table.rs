@@ -1,16 +1,11 @@
-//! A member's checksums in memory: the known ones, the resident pages of the table, the
-//! changes to be written, and the open regions.
+//! A member's checksums while it is used: what reads are compared with, what writes change, and the open regions.
 //!
-//! Does no I/O and never waits. Invariants:
+//! Does no I/O and never waits. [`Entries`] holds the checksums. Invariants:
 //! * A checksum is that of the last ended write to its block. While another write is in flight, the checksum that it
 //!   will leave is kept beside it ([`Table::start`]). A reader may find either contents, and no others.
 //! * After a failed write the checksum is unknown, unless the write would have left the same contents.
 //! * A region with a write in flight is open, and is not picked for closing.
-//! * A changed checksum stays in memory until it is written, with its page or without it.
-//! * A lost page is never read: the member's copy of it is older than the data.
-//!
-//! [`Counts`] counts the unknown checksums of each page. The count is an upper bound, and exact once the page was
-//! resident.
+//! * An open region is in a touched area. The header says so before, or together with, the record of open regions.
 //!
 //! An open region is [`Table::is_stable`] once the member's stable storage says that it is open. A region that is
 //! picked for closing is neither open nor stable.
@@ -18,10 +13,9 @@
 //! Format: [`format::integrity`].
 
 use crate::base::lazy_marks::{Earned, MarkUse};
-use crate::device::checksums::counts::Counts;
+use crate::device::checksums::entries::{Entries, Place, pages_of};
 use crate::device::checksums::written::{WrittenChecksums, checksum};
-use format::Defect;
-use format::integrity::{BLOCK_BYTES, Binding, Checksum, Layout, Open, PAGE_ENTRIES, Page};
+use format::integrity::{BLOCK_BYTES, Binding, Checksum, Layout, Open, REGIONS_IN_AREA, Touched};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -30,110 +24,6 @@ const ROUNDS_PER_DOUBLING: u32 = 32;
 
 /// The largest group of regions opened at once is two to the power of this.
 const DOUBLINGS_MAX: u32 = 6;
-
-/// The most changes that are kept without their page.
-const CHANGES_MAX: u32 = 128;
-
-/// The overhead of a page's list of changes: the list itself and two heap allocations.
-const LIST_BYTES: usize = 96;
-
-/// The state of a page of the table.
-#[derive(Debug)]
-enum PageState {
-    /// On the member.
-    Stored,
-    /// Nowhere: all its checksums are unknown.
-    Lost,
-    /// On the member, except for some changed checksums, which are in memory.
-    Changed(Box<Changes>),
-    /// In memory.
-    Resident(Resident),
-}
-
-/// Changed checksums of a page that is not resident.
-#[derive(Debug)]
-struct Changes {
-    /// In the order of their positions in the page.
-    entries: Vec<Change>,
-    /// The member's copy must not be read: the page's other checksums are unknown.
-    lost: bool,
-}
-
-type Change = (u16, Option<Checksum>);
-
-impl Changes {
-    fn new(lost: bool) -> Box<Self> {
-        Box::new(Self { entries: Vec::new(), lost })
-    }
-
-    fn put(&mut self, at: u16, entry: Option<Checksum>) {
-        match self.entries.binary_search_by_key(&at, |(at, _)| *at) {
-            Ok(index) => self.entries[index].1 = entry,
-            Err(index) => self.entries.insert(index, (at, entry)),
-        }
-    }
-
-    fn known(&self) -> usize {
-        self.entries.iter().filter(|(_, entry)| entry.is_some()).count()
-    }
-
-    fn bytes(&self) -> usize {
-        LIST_BYTES + self.entries.len() * size_of::<Change>()
-    }
-}
-
-#[derive(Debug)]
-struct Resident {
-    page: Page,
-    /// The positions that are newer than the member's copy, if any.
-    changed: Option<Box<Marks>>,
-    /// The member's copy must not be read.
-    lost: bool,
-    /// Used since the eviction hand passed.
-    used: bool,
-}
-
-/// Positions in a page, one bit each.
-#[derive(Debug, Default)]
-struct Marks([u64; PAGE_ENTRIES.div_ceil(64) as usize]);
-
-impl Marks {
-    fn insert(&mut self, place: usize) {
-        self.0[place / 64] |= 1 << (place % 64);
-    }
-
-    fn count(&self) -> u32 {
-        self.0.iter().map(|bits| bits.count_ones()).sum()
-    }
-
-    fn contains(&self, place: usize) -> bool {
-        self.0[place / 64] >> (place % 64) & 1 == 1
-    }
-}
-
-impl Resident {
-    fn new(page: Option<Page>) -> Self {
-        let lost = page.is_none();
-        Self { page: page.unwrap_or_else(Page::unknown), changed: None, lost, used: true }
-    }
-
-    /// Sets the checksums of a range of positions, in order.
-    fn put(&mut self, range: Range<usize>, mut next: impl FnMut() -> Option<Checksum>) {
-        self.used = true;
-        let changed = self.changed.get_or_insert_default();
-        for (place, entry) in range.clone().zip(&mut self.page.entries_mut()[range]) {
-            changed.insert(place);
-            *entry = next();
-        }
-    }
-
-    /// The changes, if they are few enough to be kept without the page.
-    fn changes(&self) -> Option<Box<Changes>> {
-        let changed = self.changed.as_ref().filter(|changed| changed.count() <= CHANGES_MAX)?;
-        let entries = (0..).zip(self.page.entries()).filter(|(place, _)| changed.contains(usize::from(*place)));
-        Some(Box::new(Changes { entries: entries.map(|(place, entry)| (place, *entry)).collect(), lost: self.lost }))
-    }
-}
 
 /// A write that the member may be executing.
 #[derive(Debug)]
@@ -145,22 +35,15 @@ struct WriteInFlight {
 
 pub(super) struct Table {
     layout: Layout,
-    binding: Binding,
+    entries: Entries,
     /// The regions to be marked as open on the member.
     open: Open,
     /// The regions marked as open on the member's stable storage.
     stable: Open,
+    /// The areas to be marked as touched on the member.
+    touched: Touched,
     /// The writes to each region.
     regions: Vec<MarkUse>,
-    pages: Vec<PageState>,
-    counts: Counts,
-    resident_pages: usize,
-    /// The memory of changes whose pages are not resident.
-    changes_bytes: usize,
-    /// The page at which the next eviction continues.
-    hand: usize,
-    /// The page at which the next search for changes continues.
-    next_changed: usize,
     period: u32,
     /// What writes have paid for closing regions since the last call of [`Self::allowance`].
     earned: Earned,
@@ -174,24 +57,27 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The table as found at assembly. The pages of open regions are lost; all pages are, when `trusted` is false.
-    pub(super) fn new(layout: Layout, binding: Binding, open: Open, trusted: bool) -> Self {
-        let is_lost = |page| !trusted || open.contains(page / layout.pages_in_region());
-        let place = |page| if is_lost(page) { PageState::Lost } else { PageState::Stored };
-        let mut counts = Counts::new(&layout);
-        (0..layout.pages()).filter(|page| is_lost(*page)).for_each(|page| counts.know(page as usize, 0));
+    /// The table as found at assembly. The pages of open regions are lost; all pages are, when `trusted` is false. The
+    /// pages of areas that are not touched are blank.
+    pub(super) fn new(layout: Layout, binding: Binding, open: Open, mut touched: Touched, trusted: bool) -> Self {
+        let opened =
+            (0..layout.regions()).filter(|region| open.contains(*region)).map(|region| region / REGIONS_IN_AREA);
+        opened.for_each(|area| touched.insert(area..area + 1));
+        let place = |page: u64| {
+            let region = page / layout.pages_in_region();
+            match touched.contains(region / REGIONS_IN_AREA) {
+                _ if !trusted || open.contains(region) => Place::Lost,
+                true => Place::Stored,
+                false => Place::Blank,
+            }
+        };
         Self {
-            pages: (0..layout.pages()).map(place).collect(),
-            counts,
+            entries: Entries::new(&layout, binding, place),
             regions: vec![MarkUse::default(); layout.regions() as usize],
             stable: open.clone(),
             open,
+            touched,
             layout,
-            binding,
-            resident_pages: 0,
-            changes_bytes: 0,
-            hand: 0,
-            next_changed: 0,
             period: 0,
             earned: Earned::default(),
             rounds: 0,
@@ -199,6 +85,16 @@ impl Table {
             in_flight: Vec::new(),
             started: 0,
         }
+    }
+
+    /// The checksums.
+    pub(super) fn entries(&self) -> &Entries {
+        &self.entries
+    }
+
+    /// The checksums, to modify.
+    pub(super) fn entries_mut(&mut self) -> &mut Entries {
+        &mut self.entries
     }
 
     pub(super) fn layout(&self) -> &Layout {
@@ -209,202 +105,26 @@ impl Table {
         self.rewrites
     }
 
-    fn page_of(block: u64) -> usize {
-        (block / PAGE_ENTRIES) as usize
-    }
-
-    fn pages_of(blocks: &Range<u64>) -> Range<usize> {
-        Self::page_of(blocks.start)..Self::page_of(blocks.end - 1) + 1
-    }
-
-    /// Splits a range by pages: the number of each page, and the positions in it.
-    pub(crate) fn parts(blocks: &Range<u64>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
-        let blocks = blocks.clone();
-        Self::pages_of(&blocks).map(move |page| {
-            let first = page as u64 * PAGE_ENTRIES;
-            let end = blocks.end.min(first + PAGE_ENTRIES) - first;
-            (page, (blocks.start.max(first) - first) as usize..end as usize)
-        })
-    }
-
     fn regions_of(&self, blocks: &Range<u64>) -> Range<u64> {
-        let (pages, unit) = (Self::pages_of(blocks), self.layout.pages_in_region());
-        pages.start as u64 / unit..(pages.end as u64 - 1) / unit + 1
+        let (pages, unit) = (pages_of(blocks), self.layout.pages_in_region());
+        pages.start / unit..(pages.end - 1) / unit + 1
     }
 
-    fn region_of(&self, page: usize) -> u64 {
-        page as u64 / self.layout.pages_in_region()
+    fn region_of(&self, page: u64) -> u64 {
+        page / self.layout.pages_in_region()
     }
 
-    /// The first page of these blocks that is not resident.
-    pub(super) fn missing(&self, blocks: &Range<u64>) -> Option<u64> {
-        let mut pages = Self::pages_of(blocks);
-        pages.find(|&page| !self.is_resident(page as u64)).map(|page| page as u64)
-    }
-
-    /// The first page that must be resident before these blocks change, because it would have too many changes
-    /// otherwise.
-    pub(super) fn overgrown(&self, blocks: &Range<u64>) -> Option<u64> {
-        let is_overgrown = |(page, range): &(usize, Range<usize>)| {
-            let kept = match &self.pages[*page] {
-                PageState::Resident(_) => return false,
-                PageState::Changed(changes) => changes.entries.len(),
-                PageState::Stored | PageState::Lost => 0,
-            };
-            kept + range.len() > CHANGES_MAX as usize
-        };
-        Self::parts(blocks).find(is_overgrown).map(|(page, _)| page as u64)
-    }
-
-    pub(super) fn is_resident(&self, page: u64) -> bool {
-        matches!(self.pages[page as usize], PageState::Resident(_))
-    }
-
-    /// Whether a page is not resident, and the member has a readable copy.
-    pub(super) fn is_stored(&self, page: u64) -> bool {
-        match &self.pages[page as usize] {
-            PageState::Stored => true,
-            PageState::Changed(changes) => !changes.lost,
-            PageState::Lost | PageState::Resident(_) => false,
-        }
-    }
-
-    /// Makes a page resident: the page read, or `None` for one whose checksums are unknown.
-    pub(super) fn insert(&mut self, number: u64, page: Option<Page>) {
-        let place = &mut self.pages[number as usize];
-        let mut resident = Resident::new(page);
-        match place {
-            PageState::Stored | PageState::Lost => {}
-            PageState::Changed(changes) => {
-                self.changes_bytes -= changes.bytes();
-                for (at, entry) in &changes.entries {
-                    let at = usize::from(*at);
-                    resident.put(at..at + 1, || *entry);
-                }
-            }
-            PageState::Resident(_) => unreachable!("only a page that is not resident is read"),
-        }
-        self.counts.know(number as usize, known(resident.page.entries()));
-        *place = PageState::Resident(resident);
-        self.resident_pages += 1;
-    }
-
-    /// The counts of unknown checksums.
-    pub(super) fn counts(&self) -> &Counts {
-        &self.counts
-    }
-
-    /// Limits the counts to the first `blocks`, which are the used ones.
-    pub(super) fn use_blocks(&mut self, blocks: u64) {
-        self.counts.use_blocks(blocks);
-    }
-
-    /// Counts a page that was not counted yet, from the member's copy.
-    pub(super) fn count(&mut self, number: u64, copy: &[u8]) {
-        if self.counts.is_counted(number as usize) {
-            return;
-        }
-        let mut page = Page::decode(copy, &self.binding, number).unwrap_or_else(|_| Page::unknown());
-        if let PageState::Changed(changes) = &self.pages[number as usize] {
-            changes.entries.iter().for_each(|(at, entry)| page.entries_mut()[usize::from(*at)] = *entry);
-        }
-        self.counts.know(number as usize, known(page.entries()));
-    }
-
-    /// The number of resident pages.
-    pub(super) fn resident_pages(&self) -> usize {
-        self.resident_pages
-    }
-
-    /// The memory of changes whose pages are not resident.
-    pub(super) fn changes_bytes(&self) -> usize {
-        self.changes_bytes
-    }
-
-    /// Evicts pages without changes or with few, until at most `most` are resident or no other page qualifies.
-    pub(super) fn evict(&mut self, most: usize) {
-        for _ in 0..2 * self.pages.len() {
-            if self.resident_pages <= most {
-                return;
-            }
-            self.hand = (self.hand + 1) % self.pages.len();
-            let place = &mut self.pages[self.hand];
-            let PageState::Resident(resident) = place else { continue };
-            if std::mem::take(&mut resident.used) {
-                continue;
-            }
-            *place = match (resident.changes(), resident.lost) {
-                (Some(changes), _) => {
-                    self.changes_bytes += changes.bytes();
-                    PageState::Changed(changes)
-                }
-                (None, _) if resident.changed.is_some() => continue,
-                (None, true) => PageState::Lost,
-                (None, false) => PageState::Stored,
-            };
-            self.resident_pages -= 1;
-        }
-    }
-
-    /// The checksum of a block, if it is known and its page is resident.
-    pub(super) fn get(&self, block: u64) -> Option<Checksum> {
-        match &self.pages[Self::page_of(block)] {
-            PageState::Resident(resident) => resident.page.entries()[(block % PAGE_ENTRIES) as usize],
-            PageState::Stored | PageState::Lost | PageState::Changed(_) => None,
-        }
-    }
-
-    /// Calls `visit` with the checksums of `blocks`, whose pages are resident, and marks the pages as used.
-    fn visit(&mut self, blocks: &Range<u64>, mut visit: impl FnMut(Option<Checksum>)) {
-        for (page, range) in Self::parts(blocks) {
-            if let PageState::Resident(resident) = &mut self.pages[page] {
-                resident.used = true;
-                resident.page.entries()[range].iter().for_each(|entry| visit(*entry));
-            }
-        }
-    }
-
-    /// Sets the checksums of `blocks`, in order.
-    fn put(&mut self, blocks: &Range<u64>, mut next: impl FnMut() -> Option<Checksum>) {
-        for (page, range) in Self::parts(blocks) {
-            let place = &mut self.pages[page];
-            match place {
-                PageState::Resident(resident) => {
-                    let before = known(&resident.page.entries()[range.clone()]);
-                    resident.put(range.clone(), &mut next);
-                    let after = known(&resident.page.entries()[range]);
-                    self.counts.change(page, before, after);
-                    continue;
-                }
-                PageState::Changed(changes) => self.changes_bytes -= changes.bytes(),
-                PageState::Stored => *place = PageState::Changed(Changes::new(false)),
-                PageState::Lost => *place = PageState::Changed(Changes::new(true)),
-            }
-            let PageState::Changed(changes) = place else { unreachable!("the match above makes it so") };
-            let (count, mut made_unknown) = (range.len(), 0);
-            for at in range {
-                let entry = next();
-                made_unknown += usize::from(entry.is_none());
-                changes.put(at as u16, entry);
-            }
-            self.changes_bytes += changes.bytes();
-            match changes.lost {
-                true => self.counts.know(page, changes.known()),
-                // The member's page has their former checksums. All count as known before, so that the count stays
-                // an upper bound.
-                false => self.counts.change(page, count, count - made_unknown),
-            }
-        }
-    }
-
-    /// Whether the page of a block is resident and does not contradict the checksum of the data read. `sum` is called
+    /// Whether a block's checksum is in memory, or known to be unknown, and does not contradict that of the data read. `sum` is called
     /// only if the block's checksum is known. Most reads take this path.
     pub(super) fn takes(&mut self, block: u64, sum: impl FnOnce() -> Checksum) -> bool {
-        let PageState::Resident(resident) = &mut self.pages[Self::page_of(block)] else { return false };
-        resident.used = true;
-        let Some(expected) = resident.page.entries()[(block % PAGE_ENTRIES) as usize] else { return true };
-        let sum = sum();
-        expected == sum || self.is_being_left(block, sum)
+        match self.entries.find(block) {
+            None => false,
+            Some(None) => true,
+            Some(Some(expected)) => {
+                let sum = sum();
+                expected == sum || self.is_being_left(block, sum)
+            }
+        }
     }
 
     /// Whether a write in flight will leave the checksum `sum` in a block.
@@ -431,7 +151,7 @@ impl Table {
         let range = first..first + (data.len() / block_bytes) as u64;
         let mut blocks = data.chunks_exact(block_bytes).zip(range.clone());
         let mut unlike = SmallVec::<[(u64, Checksum); 2]>::new();
-        self.visit(&range, |entry| {
+        self.entries.visit(&range, |entry| {
             let (block, at) = blocks.next().expect("there is a block for each entry");
             let Some(expected) = entry else { return };
             let found = sum((at - first) as usize, block);
@@ -462,11 +182,27 @@ impl Table {
         let group = 1 << (self.rounds / ROUNDS_PER_DOUBLING).min(DOUBLINGS_MAX);
         let end = regions.end.next_multiple_of(group).min(self.layout.regions());
         for region in regions.start / group * group..end {
-            if !self.open.contains(region) {
-                self.open.insert(region..region + 1);
-                self.regions[region as usize].touch(self.period);
+            self.want_open_one(region);
+            let area = region / REGIONS_IN_AREA;
+            if !self.touched.contains(area) {
+                self.touched.insert(area..area + 1);
+                // Its other regions are written when they close. Otherwise their checksums would be unknown then.
+                let whole = area * REGIONS_IN_AREA..((area + 1) * REGIONS_IN_AREA).min(self.layout.regions());
+                whole.for_each(|region| self.want_open_one(region));
             }
         }
+    }
+
+    fn want_open_one(&mut self, region: u64) {
+        if !self.open.contains(region) {
+            self.open.insert(region..region + 1);
+            self.regions[region as usize].touch(self.period);
+        }
+    }
+
+    /// The areas to be marked as touched on the member.
+    pub(super) fn touched(&self) -> &Touched {
+        &self.touched
     }
 
     /// The regions to be marked as open on the member.
@@ -497,7 +233,7 @@ impl Table {
             match is_done {
                 true => {
                     let mut left = (0..).map(|index| leaves.at(index));
-                    self.put(blocks, || left.next());
+                    self.entries.put(blocks, || left.next());
                 }
                 false => self.make_changed_unknown(blocks, &leaves),
             }
@@ -511,10 +247,17 @@ impl Table {
     /// stays known, as in read repair.
     fn make_changed_unknown(&mut self, blocks: &Range<u64>, leaves: &WrittenChecksums) {
         for block in blocks.clone() {
-            if self.get(block) != Some(leaves.at(block - blocks.start)) {
-                self.put(&(block..block + 1), || None);
+            if self.entries.get(block) != Some(leaves.at(block - blocks.start)) {
+                self.entries.put(&(block..block + 1), || None);
             }
         }
+    }
+
+    /// A page that must be read before the unknown checksums of these blocks, all of one page, are filled in.
+    pub(super) fn page_to_fill(&self, blocks: &Range<u64>) -> Option<u64> {
+        let is_any_unknown = || blocks.clone().any(|block| self.entries.get(block).is_none());
+        let overgrown = || is_any_unknown().then(|| self.entries.overgrown(blocks)).flatten();
+        self.entries.missing(blocks).or_else(overgrown)
     }
 
     /// Fills in the unknown checksums of blocks whose data is right, and returns how many were unknown.
@@ -522,12 +265,12 @@ impl Table {
     pub(super) fn fill_unknown(&mut self, blocks: Range<u64>, checksum_of: impl Fn(u64) -> Checksum) -> u64 {
         let mut unknown = Vec::new();
         let mut block = blocks.start;
-        self.visit(&blocks, |entry| {
+        self.entries.visit(&blocks, |entry| {
             unknown.extend(entry.is_none().then_some(block));
             block += 1;
         });
         for &block in &unknown {
-            self.put(&(block..block + 1), || Some(checksum_of(block)));
+            self.entries.put(&(block..block + 1), || Some(checksum_of(block)));
         }
         unknown.len() as u64
     }
@@ -582,120 +325,36 @@ impl Table {
         regions.iter().for_each(|&region| self.open.insert(region..region + 1));
     }
 
-    /// The pages that must be written before these regions can be closed.
-    pub(super) fn pages_to_close(&self, regions: &[u64]) -> Vec<u64> {
-        let unit = self.layout.pages_in_region();
-        let pages = regions.iter().flat_map(|region| region * unit..((region + 1) * unit).min(self.layout.pages()));
-        pages.filter(|&page| self.has_to_be_written(page as usize)).collect()
-    }
-
-    fn has_to_be_written(&self, page: usize) -> bool {
-        match &self.pages[page] {
-            PageState::Stored => false,
-            PageState::Lost | PageState::Changed(_) => true,
-            PageState::Resident(resident) => resident.changed.is_some() || resident.lost,
+    /// The pages that must be written before these regions can be closed. Beyond `blank_left`, blank pages are not
+    /// written, and their checksums become unknown.
+    pub(super) fn pages_to_close(&mut self, regions: &[u64], blank_left: &mut usize) -> Vec<u64> {
+        let (unit, pages) = (self.layout.pages_in_region(), self.layout.pages());
+        let mut to_write = Vec::new();
+        for page in regions.iter().flat_map(|region| region * unit..((region + 1) * unit).min(pages)) {
+            let is_blank = self.entries.place(page) == Place::Blank && !self.entries.is_changed(page);
+            match is_blank {
+                true if *blank_left == 0 => self.entries.leave_unwritten(page),
+                true => *blank_left -= 1,
+                false if !self.entries.has_to_be_written(page) => continue,
+                false => {}
+            }
+            to_write.extend(self.entries.has_to_be_written(page).then_some(page));
         }
+        to_write
     }
 
     /// The changed pages of closed regions: sweeps have filled in their checksums.
     pub(super) fn filled_pages(&self) -> Vec<u64> {
-        let is_filled = |page: &usize| self.is_changed(*page) && !self.open.contains(self.region_of(*page));
-        (0..self.pages.len()).filter(is_filled).map(|page| page as u64).collect()
-    }
-
-    fn is_changed(&self, page: usize) -> bool {
-        match &self.pages[page] {
-            PageState::Stored | PageState::Lost => false,
-            PageState::Changed(_) => true,
-            PageState::Resident(resident) => resident.changed.is_some(),
-        }
-    }
-
-    /// Whether any page has changes.
-    pub(super) fn has_changes(&self) -> bool {
-        (0..self.pages.len()).any(|page| self.is_changed(page))
-    }
-
-    /// The resident pages with changes.
-    pub(super) fn dirty_pages(&self) -> Vec<u64> {
-        let is_dirty = |page: &usize| self.is_resident(*page as u64) && self.is_changed(*page);
-        (0..self.pages.len()).filter(is_dirty).map(|page| page as u64).collect()
-    }
-
-    /// The changed pages among `row` adjacent ones. The row begins with a changed page that is not resident, and the
-    /// search continues where the last one ended.
-    pub(super) fn next_changed(&mut self, row: usize) -> Vec<u64> {
-        let (count, from) = (self.pages.len(), self.next_changed);
-        let mut places = (from..count).chain(0..from);
-        let Some(first) = places.find(|page| matches!(self.pages[*page], PageState::Changed(_))) else {
-            return Vec::new();
-        };
-        let end = count.min(first + row);
-        self.next_changed = end % count;
-        (first..end).filter(|page| self.is_changed(*page)).map(|page| page as u64).collect()
-    }
-
-    /// Turns `into`, the member's copy if [`Self::is_stored`], into the page to be written. The page counts as
-    /// written from now on.
-    ///
-    /// # Errors
-    /// When the copy is invalid. All checksums that are not in memory are unknown then.
-    pub(super) fn take_out(&mut self, number: u64, into: &mut [u8]) -> Result<(), Defect> {
-        let place = &mut self.pages[number as usize];
-        let (changes, copy) = match place {
-            PageState::Stored => return Ok(()),
-            PageState::Resident(resident) => {
-                (resident.changed, resident.lost) = (None, false);
-                resident.page.encode(&self.binding, number, into);
-                return Ok(());
-            }
-            PageState::Lost => (Vec::new(), Ok(Page::unknown())),
-            PageState::Changed(changes) => {
-                self.changes_bytes -= changes.bytes();
-                let copy = if changes.lost { Ok(Page::unknown()) } else { Page::decode(into, &self.binding, number) };
-                (std::mem::take(&mut changes.entries), copy)
-            }
-        };
-        *place = PageState::Stored;
-        let defect = copy.as_ref().err().cloned();
-        let mut page = copy.unwrap_or_else(|_| Page::unknown());
-        changes.iter().for_each(|(at, entry)| page.entries_mut()[usize::from(*at)] = *entry);
-        self.counts.know(number as usize, known(page.entries()));
-        page.encode(&self.binding, number, into);
-        defect.map_or(Ok(()), Err)
+        let mut filled = self.entries.changed_pages();
+        filled.retain(|page| !self.open.contains(self.region_of(*page)));
+        filled
     }
 
     /// Keeps the region of a page open for good, as if it always had a write in flight.
     pub(super) fn pin_open(&mut self, page: u64) {
-        let region = self.region_of(page as usize);
+        let region = self.region_of(page);
         self.regions[region as usize].begin();
     }
-
-    /// Takes back a page whose write failed.
-    pub(super) fn put_back(&mut self, number: u64) {
-        match &mut self.pages[number as usize] {
-            PageState::Resident(resident) => {
-                let entries = resident.page.entries();
-                let known = (0..entries.len()).filter(|place| entries[*place].is_some());
-                let changed = resident.changed.get_or_insert_default();
-                known.for_each(|place| changed.insert(place));
-                resident.lost = true;
-            }
-            PageState::Changed(changes) => {
-                changes.lost = true;
-                self.counts.know(number as usize, changes.known());
-            }
-            place => {
-                *place = PageState::Lost;
-                self.counts.know(number as usize, 0);
-            }
-        }
-    }
-}
-
-/// The number of known checksums.
-fn known(entries: &[Option<Checksum>]) -> usize {
-    entries.iter().filter(|entry| entry.is_some()).count()
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 use crate::base::buffer::Block;
 use format::integrity::{BLOCK_BYTES, Checksum};
 use smallvec::SmallVec;
-use std::sync::LazyLock;
 
 /// The checksums that a write leaves.
 #[derive(Debug)]
@@ -25,13 +24,10 @@ impl WrittenChecksums {
     pub(super) fn at(&self, index: u64) -> Checksum {
         match self {
             Self::Blocks(checksums) => checksums[index as usize],
-            Self::Zeros => *ZERO,
+            Self::Zeros => Checksum::of_zeros(),
         }
     }
 }
-
-/// The checksum of a block of zeros.
-static ZERO: LazyLock<Checksum> = LazyLock::new(|| Checksum::of(&[0; BLOCK_BYTES as usize]));
 
 /// As [`Checksum::of`], but faster.
 pub(super) fn checksum(block: &[u8]) -> Checksum {

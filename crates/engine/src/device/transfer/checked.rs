@@ -13,6 +13,7 @@ use crate::seam::member::{Member, MemberError};
 use crate::seam::observe::Why;
 use format::integrity::Checksum;
 use format::units::ComponentByte;
+use futures_util::future::join;
 
 /// A block that did not match its checksum, and that checksum.
 type Suspect = (u64, Option<Checksum>);
@@ -67,6 +68,18 @@ impl<M: Member> Device<M> {
         }
         *suspect = found;
         Ok(false)
+    }
+
+    /// Reads, and at the same time the pages of the table that say what is right.
+    pub(super) async fn read_beside_pages<P: ReadMemory>(
+        &self,
+        checksums: &Checksums,
+        at: ComponentByte,
+        into: P,
+        why: Why,
+    ) -> (Result<(), MemberError>, P) {
+        let bytes = into.bytes();
+        join(self.read_bare(at, into, why), checksums.prepare(&self.member, at, bytes)).await.0
     }
 
     /// Verifies data that may be wrong, and reads it again where a write has overlapped the read.

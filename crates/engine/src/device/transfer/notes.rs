@@ -80,7 +80,8 @@ impl<M: Member> Device<M> {
     /// Whether a write without space is kept as owed ([`crate::device::owed`]).
     pub(crate) fn may_owe(&self) -> bool {
         let superblock = self.superblock.borrow();
-        superblock.level.is_redundant() && superblock.ppl.is_none() && self.context.stripe_log().is_none()
+        let has_log = superblock.ppl.is_some() || superblock.journal || self.context.stripe_log().is_some();
+        superblock.level.is_redundant() && !has_log
     }
 
     /// As [`Device::note_owed`], of zeros.

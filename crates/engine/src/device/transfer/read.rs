@@ -87,7 +87,11 @@ impl<M: Member> Device<M> {
     ) -> ReadResult<P> {
         let bytes = into.bytes();
         let rewrites = Checksums::expect(checksums, into.parts_mut());
-        let (mut result, mut into) = self.read_bare(at, into, why).await;
+        let (mut result, mut into) = match checksums.filter(|checksums| !checksums.is_prepared(at, bytes)) {
+            None => self.read_bare(at, into, why).await,
+            // Boxed, so that the futures of other reads stay small.
+            Some(checksums) => Box::pin(self.read_beside_pages(checksums, at, into, why)).await,
+        };
         if let Some(checksums) = Checksums::against(checksums, at, &result, into.parts()) {
             (result, into) = Box::pin(self.verify_again(checksums, at, into, rewrites, why)).await;
         }

@@ -1,21 +1,27 @@
 //! The write-intent bitmap in memory: which bits must be set, which of them are on stable storage, and which chunks
 //! have writes under way.
 //!
+//! On disk a chunk has a bit or, in a lockless bitmap, a byte of state. In memory it has a bit in both. The states
+//! follow from the bits and from [`Unbuilt`]: [`Bits::state`].
+//!
 //! This file knows no member and performs no I/O. Invariants:
 //! * A stable bit is set. A bit becomes stable only after every member has it and was flushed. When the bit is picked
 //!   for clearing, it stops being both at once.
-//! * The bit of a chunk with a write under way is set.
+//! * The bit of a chunk with a write under way is set. So is that of a chunk that is built in part.
 //! * While the array is in use, a bit is picked for clearing only if its last write ended before the previous period
 //!   began. So a flush in between makes that write safe. After the last write, all bits may be cleared.
 //!
 //! A period is one `daemon_sleep`, as in md. A write reads no clock.
 
 use crate::base::lazy_marks::MarkUse;
+use crate::core::unbuilt::Unbuilt;
 use crate::metadata::bitmap::sizing::PAGE_BYTES;
 use format::bitmap;
-use format::bitmap::{BitmapSuper, SUPER_BYTES, State};
+use format::bitmap::{BitmapSuper, Kind, SUPER_BYTES, State};
+use format::lockless::ChunkState;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::rc::Rc;
 
 /// Chunks whose state is allocated together, when the first of them is written to.
 const LEAF_CHUNKS: usize = 512;
@@ -26,18 +32,22 @@ const AGE_MAX: usize = 63;
 /// Pages of the bitmap, by number.
 pub(super) type Pages = BTreeSet<usize>;
 
-/// Pages that are being written to the members, with their contents when the round began.
+/// Pages that are being written to the members, with their bits when the round began.
 #[derive(Default)]
 pub(super) struct Round(Vec<(usize, Vec<u8>)>);
 
 pub(super) struct Bits {
     pub(super) header: BitmapSuper,
-    /// Superblock and bits, as every member should have them.
-    image: Vec<u8>,
-    /// The same, with only the bits that are on stable storage everywhere.
+    /// The superblock, as every member should have it.
+    head: [u8; SUPER_BYTES],
+    /// The bits, as every member should have them.
+    set: Vec<u8>,
+    /// The bits that are on stable storage everywhere.
     stable: Vec<u8>,
-    /// The bits that, at assembly, named chunks that may disagree.
+    /// The bits that, at assembly, named chunks that may disagree. Empty if none did.
     needed: Vec<u8>,
+    /// The parts of chunks that were not built yet.
+    unbuilt: Rc<Unbuilt>,
     /// Pages with bits that are set and not yet stable.
     pending: Pages,
     /// The writes to each chunk.
@@ -45,33 +55,71 @@ pub(super) struct Bits {
     period: u32,
 }
 
-fn page_of(bit: u64) -> usize {
-    (SUPER_BYTES + (bit / 8) as usize) / PAGE_BYTES
-}
-
 impl Bits {
-    /// `image` is the superblock and every bit that any member has set. Unless `agreed`, the named chunks may
-    /// disagree. No bit counts as stable yet: an interrupted round leaves bits on some members only, or in their
-    /// volatile caches. So the first round writes all of them.
-    pub(super) fn new(header: BitmapSuper, image: Vec<u8>, agreed: bool) -> Self {
+    /// `set` has every bit that any member has set. Unless `agreed`, the named chunks may disagree. No bit counts as
+    /// stable yet: an interrupted round leaves bits on some members only, or in their volatile caches. So the first
+    /// round writes all of them.
+    pub(super) fn new(header: BitmapSuper, set: Vec<u8>, agreed: bool, unbuilt: Rc<Unbuilt>) -> Self {
         let leaves = header.bits().div_ceil(LEAF_CHUNKS as u64) as usize;
-        Self {
-            stable: mutant!("found-bits-stable" => image.clone(), else vec![0; image.len()]),
-            needed: if agreed { Vec::new() } else { image.clone() },
-            pending: (0..image.len().div_ceil(PAGE_BYTES)).collect(),
-            image,
+        let mut bits = Self {
+            head: header.encode(),
+            stable: mutant!("found-bits-stable" => set.clone(), else vec![0; set.len()]),
+            needed: if agreed { Vec::new() } else { set.clone() },
+            pending: Pages::new(),
+            set,
+            unbuilt,
             chunks: (0..leaves).map(|_| None).collect(),
             period: 0,
             header,
+        };
+        bits.pending = bits.all_pages();
+        bits
+    }
+
+    fn all_pages(&self) -> Pages {
+        (0..self.used_bytes().div_ceil(PAGE_BYTES as u64) as usize).collect()
+    }
+
+    fn page_of(&self, bit: u64) -> usize {
+        let kind = self.header.kind;
+        (kind.head_bytes() + kind.map_bytes(bit + 1) - 1) as usize / PAGE_BYTES
+    }
+
+    /// The bytes of the bits in memory whose chunks have their bits or states in a page.
+    fn bits_in(&self, page: usize) -> Range<usize> {
+        let head = self.header.kind.head_bytes() as usize;
+        let per_byte = if self.header.kind == Kind::Lockless { 8 } else { 1 };
+        let end = ((page + 1) * PAGE_BYTES - head) / per_byte;
+        (page * PAGE_BYTES).saturating_sub(head) / per_byte..end.min(self.set.len())
+    }
+
+    /// What the byte of a chunk says in a lockless bitmap.
+    ///
+    /// Where a write has built a part of a chunk, the rest needs a sync. md does the same when a chunk of a level with
+    /// parity is written for the first time. With copies it calls the chunk dirty and leaves the rest as it is.
+    fn state(&self, chunk: u64) -> ChunkState {
+        let is_set = bitmap::is_set(&self.set, chunk);
+        let is_needed = !self.needed.is_empty() && bitmap::is_set(&self.needed, chunk);
+        match (is_set, self.is_unbuilt(chunk)) {
+            (false, true) => ChunkState::Unwritten,
+            (false, false) => ChunkState::Clean,
+            (true, true) => ChunkState::NeedsSync,
+            (true, false) if is_needed => ChunkState::NeedsSync,
+            (true, false) => ChunkState::Dirty,
         }
+    }
+
+    /// Whether a part of a chunk was not built yet.
+    fn is_unbuilt(&self, chunk: u64) -> bool {
+        self.unbuilt.touches(&self.header.bytes_of(chunk))
     }
 
     /// Sets all bits: the bits that were found cannot be trusted.
     pub(super) fn distrust(&mut self) {
         let bits = 0..self.header.bits();
-        bitmap::set_range(&mut self.image[SUPER_BYTES..], bits.clone());
+        bitmap::set_range(&mut self.set, bits.clone());
         if !self.needed.is_empty() {
-            bitmap::set_range(&mut self.needed[SUPER_BYTES..], bits);
+            bitmap::set_range(&mut self.needed, bits);
         }
     }
 
@@ -80,9 +128,9 @@ impl Bits {
         let bits = self.header.bits_of(range);
         for bit in bits.clone() {
             self.chunk(bit).begin();
-            if !bitmap::is_set(&self.stable[SUPER_BYTES..], bit) {
-                bitmap::set_range(&mut self.image[SUPER_BYTES..], bit..bit + 1);
-                self.pending.insert(page_of(bit));
+            if !bitmap::is_set(&self.stable, bit) {
+                bitmap::set_range(&mut self.set, bit..bit + 1);
+                self.pending.insert(self.page_of(bit));
             }
         }
         bits
@@ -103,20 +151,20 @@ impl Bits {
 
     /// Whether all these bits are on stable storage on every member.
     pub(super) fn are_stable(&self, mut bits: Range<u64>) -> bool {
-        bits.all(|bit| bitmap::is_set(&self.stable[SUPER_BYTES..], bit))
+        bits.all(|bit| bitmap::is_set(&self.stable, bit))
     }
 
     /// The first part of a range that may disagree; the whole range if the bits do not tell.
     pub(super) fn next_needed(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         match self.needed.is_empty() {
             true => Some(range),
-            false => self.header.first_set(&self.needed[SUPER_BYTES..], range, most),
+            false => self.header.first_set(&self.needed, range, most),
         }
     }
 
     /// The first part of a range whose bits are set.
     pub(super) fn next_set(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
-        self.header.first_set(&self.image[SUPER_BYTES..], range, most)
+        self.header.first_set(&self.set, range, most)
     }
 
     /// The chunks that disagreed at assembly agree now.
@@ -130,36 +178,31 @@ impl Bits {
         pages.retain(|&index| self.has_unstable(index)); // an earlier round may have written its bits already
         pages.extend(more);
         if mutant!("bit-stable-too-early") {
-            self.stable = self.image.clone();
+            self.stable = self.set.clone();
         }
         self.round(pages)
     }
 
     fn has_unstable(&self, page: usize) -> bool {
-        let start = (page * PAGE_BYTES).max(SUPER_BYTES);
-        let end = self.image.len().min((page + 1) * PAGE_BYTES);
-        self.image[start..end].iter().zip(&self.stable[start..end]).any(|(image, stable)| image & !stable != 0)
+        let bits = self.bits_in(page);
+        self.set[bits.clone()].iter().zip(&self.stable[bits]).any(|(set, stable)| set & !stable != 0)
     }
 
     /// A round of all pages.
     pub(super) fn everything(&self) -> Round {
-        self.round((0..self.image.len().div_ceil(PAGE_BYTES)).collect())
+        self.round(self.all_pages())
     }
 
     /// A round of these pages only. Pages that wait go on waiting.
     pub(super) fn round(&self, pages: Pages) -> Round {
-        let page = |index: usize| {
-            let start = index * PAGE_BYTES;
-            (index, self.image[start..self.image.len().min(start + PAGE_BYTES)].to_vec())
-        };
-        Round(pages.into_iter().map(page).collect())
+        Round(pages.into_iter().map(|page| (page, self.set[self.bits_in(page)].to_vec())).collect())
     }
 
     /// Every member has the round's pages, and was flushed.
     pub(super) fn landed(&mut self, round: Round) {
-        for (index, bytes) in round.0 {
-            let start = index * PAGE_BYTES;
-            self.stable[start..].iter_mut().zip(bytes).for_each(|(stable, byte)| *stable |= byte);
+        for (page, bytes) in round.0 {
+            let bits = self.bits_in(page);
+            self.stable[bits].iter_mut().zip(bytes).for_each(|(stable, byte)| *stable |= byte);
         }
     }
 
@@ -168,16 +211,23 @@ impl Bits {
         self.pending.extend(round.0.into_iter().map(|(index, _)| index));
     }
 
-    /// Copies the image's bytes from `start` on; zeros beyond its end.
+    /// Copies what a member should have from byte `start` of the bitmap on; zeros beyond its end.
     pub(super) fn copy_to(&self, start: usize, into: &mut [u8]) {
-        let there = into.len().min(self.image.len().saturating_sub(start));
-        into[..there].copy_from_slice(&self.image[start..start + there]);
-        into[there..].fill(0);
+        into.fill(0);
+        let map_at = self.header.kind.head_bytes() as usize;
+        let map_end = self.used_bytes() as usize;
+        overlay(start, into, 0, &self.head);
+        if self.header.kind != Kind::Lockless {
+            return overlay(start, into, map_at, &self.set);
+        }
+        for at in start.max(map_at)..map_end.min(start + into.len()) {
+            into[at - start] = self.state((at - map_at) as u64).byte();
+        }
     }
 
-    /// Length of superblock and bits, in bytes.
+    /// Length of superblock and bits or states, in bytes.
     pub(super) fn used_bytes(&self) -> u64 {
-        SUPER_BYTES as u64 + self.header.bits().div_ceil(8)
+        self.header.used_bytes()
     }
 
     /// Gives the header the events of the superblocks, and marks the bits as valid.
@@ -195,8 +245,7 @@ impl Bits {
     }
 
     fn encode_header(&mut self) {
-        let header = self.header.encode();
-        self.image[..SUPER_BYTES].copy_from_slice(&header);
+        self.head = self.header.encode();
     }
 
     /// Begins the next period.
@@ -204,8 +253,11 @@ impl Bits {
         self.period += 1;
     }
 
-    /// Periods since the last write to a chunk ended; `None` while one is under way.
+    /// Periods since the last write to a chunk ended; `None` while one is under way, or a part of it is not built.
     fn age(&self, bit: u64) -> Option<usize> {
+        if self.is_unbuilt(bit) {
+            return None;
+        }
         let leaf = self.chunks[(bit / LEAF_CHUNKS as u64) as usize].as_ref();
         let chunk = leaf.map_or_else(MarkUse::default, |leaf| leaf[(bit % LEAF_CHUNKS as u64) as usize]);
         (!chunk.is_in_flight() || mutant!("bit-cleared-under-write"))
@@ -248,16 +300,16 @@ impl Bits {
             })
             .collect();
         for bit in idle {
-            bitmap::clear_range(&mut self.image[SUPER_BYTES..], bit..bit + 1);
-            bitmap::clear_range(&mut self.stable[SUPER_BYTES..], bit..bit + 1);
-            pages.insert(page_of(bit));
+            bitmap::clear_range(&mut self.set, bit..bit + 1);
+            bitmap::clear_range(&mut self.stable, bit..bit + 1);
+            pages.insert(self.page_of(bit));
         }
         pages
     }
 
     /// All bits that are set.
     fn set_bits(&self) -> impl Iterator<Item = u64> + '_ {
-        let map = &self.image[SUPER_BYTES..self.used_bytes() as usize];
+        let map = &self.set[..self.header.bits().div_ceil(8) as usize];
         let of_byte = |(index, byte): (usize, &u8)| {
             let byte = *byte;
             (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| index as u64 * 8 + bit)
@@ -271,13 +323,38 @@ impl Bits {
         self.set_bits().count() as u64
     }
 
+    /// Bytes of what the bitmap covers that were never written to.
+    pub(super) fn unwritten_bytes(&self) -> u64 {
+        self.unbuilt.bytes()
+    }
+
+    /// The first part at or after byte `from` of what the bitmap covers that was not built, in a chunk that was
+    /// written.
+    pub(super) fn next_half_built(&self, from: u64) -> Option<Range<u64>> {
+        let rest = from..self.header.sync_size.bytes();
+        let part = self
+            .unbuilt
+            .parts(&rest)
+            .into_iter()
+            .find_map(|part| self.header.first_set(&self.set, part, self.header.chunk_bytes))?;
+        Some(part)
+    }
+
     /// The first run of set bits that ends after byte `from` of what the bitmap covers, as a range of those bytes.
     pub(super) fn set_range_from(&self, from: u64) -> Option<Range<u64>> {
-        let map = &self.image[SUPER_BYTES..];
+        let map = &self.set;
         let bits = self.header.bits();
         let start = (from / self.header.chunk_bytes..bits).find(|&bit| bitmap::is_set(map, bit))?;
         let end = (start..bits).find(|&bit| !bitmap::is_set(map, bit)).unwrap_or(bits);
         Some(self.header.bytes_of(start).start.max(from)..self.header.bytes_of(end - 1).end)
+    }
+}
+
+/// Copies the part of `bytes`, which begin at byte `at` of the bitmap, that lies in `into`, which begins at `start`.
+fn overlay(start: usize, into: &mut [u8], at: usize, bytes: &[u8]) {
+    let (from, to) = (start.max(at), (start + into.len()).min(at + bytes.len()));
+    if from < to {
+        into[from - start..to - start].copy_from_slice(&bytes[from - at..to - at]);
     }
 }
 

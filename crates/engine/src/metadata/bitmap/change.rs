@@ -13,6 +13,7 @@
 use crate::core::authority::Authority;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::device::Device;
+use crate::metadata::bitmap::bits::Bits;
 use crate::metadata::bitmap::intent::{Home, IntentBitmap};
 use crate::metadata::bitmap::policy::BitmapPolicy;
 use crate::metadata::bitmap::rounds::Flush;
@@ -21,7 +22,7 @@ use crate::metadata::transaction::Transaction;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member};
-use format::bitmap::{BitmapSuper, SUPER_BYTES, set_range};
+use format::bitmap::{BitmapSuper, set_range};
 use format::placement::bitmap_chunk;
 use format::superblock::Superblock;
 use format::units::Sectors;
@@ -76,6 +77,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// [`crate::Array::remove_bitmap`].
     pub(crate) async fn remove_bitmap(&self) -> Result<(), Refusal> {
+        self.check_bitmap_can_be_removed()?;
         let change = self.enter_to_change()?.lock().await;
         self.drop_bitmap(&change).await
     }
@@ -94,6 +96,18 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.publish_change(guard).await?;
         self.set_intent(guard, None);
         Ok(())
+    }
+
+    /// Only a lockless bitmap says what was never written to.
+    pub(crate) fn check_bitmap_can_be_removed(&self) -> Result<(), Refusal> {
+        match self.core.health.unbuilt.bytes() {
+            0 => Ok(()),
+            bytes => Err(Refusal::new(format!(
+                "{bytes} bytes of each member were never written to, and only this bitmap says that nothing agrees there"
+            ))
+            .field("bitmap")
+            .advice("write zeros to all that is free first: `fstrim` does not, `blkdiscard --zeroout` does")),
+        }
     }
 
     /// Returns any superblock of the array.
@@ -230,15 +244,14 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             // Members that are absent now are shut out: they are at least two events behind this.
             header.events_cleared = record.events + u64::from(record.rounds_pending.max(1));
         }
-        let room = match &home {
-            Home::Members => self.name_bitmap(guard, SUPER_BYTES as u64 + header.bits().div_ceil(8))?,
-            Home::File(file) => file.member.limits().bytes,
-        };
-        let mut image = vec![0; header.bytes_on_disk(room) as usize];
-        image[..SUPER_BYTES].copy_from_slice(&header.encode());
+        if matches!(home, Home::Members) {
+            self.name_bitmap(guard, header.used_bytes())?;
+        }
+        let mut set = vec![0; header.bits().div_ceil(8) as usize];
         let is_agreed = doubtful.is_empty();
-        set_range(&mut image[SUPER_BYTES..], header.bits_of(doubtful));
-        let intent = Rc::new(IntentBitmap::new(home, header, image, true, is_agreed, policy));
+        set_range(&mut set, header.bits_of(doubtful));
+        let bits = Bits::new(header, set, is_agreed, self.core.health.unbuilt.clone());
+        let intent = Rc::new(IntentBitmap::new(home, bits, true, policy));
         self.watch_file(&intent);
         self.set_intent(guard, Some(intent.clone()));
         let failures = {
@@ -279,13 +292,11 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
     }
 
-    /// Puts the place of a bitmap of this many bytes into every superblock in memory. Returns the least room on any
-    /// member.
-    fn name_bitmap(&self, _guard: &MetadataGuard<'_>, bytes: u64) -> Result<u64, Refusal> {
+    /// Puts the place of a bitmap of this many bytes into every superblock in memory.
+    fn name_bitmap(&self, _guard: &MetadataGuard<'_>, bytes: u64) -> Result<(), Refusal> {
         let devices = self.core.devices();
         let first: &Rc<Device<M>> = devices.first().expect("a running array has a member");
         let place = first.superblock.borrow().bitmap_place(bytes);
-        let mut room = u64::MAX;
         let mut named = Vec::with_capacity(devices.len());
         for device in &devices {
             let limits = device.member.limits();
@@ -297,13 +308,12 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             if own_room < bytes.next_multiple_of(limits.logical_block_bytes.into()) || !is_aligned {
                 return Err(Refusal::new("has no room for a bitmap").of(&device.name));
             }
-            room = room.min(own_room);
             named.push(with_bitmap);
         }
         for (device, superblock) in devices.iter().zip(named) {
             device.superblock.replace(superblock);
         }
-        Ok(room)
+        Ok(())
     }
 
     async fn publish_change(&self, guard: &MetadataGuard<'_>) -> Result<(), Refusal> {

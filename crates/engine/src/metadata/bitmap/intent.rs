@@ -8,7 +8,7 @@ use crate::metadata::bitmap::policy::BitmapPolicy;
 use crate::metadata::bitmap::sizing::PAGE_BYTES;
 use crate::seam::member::{Candidate, Member};
 use crate::seam::observe::Watched;
-use format::bitmap::BitmapSuper;
+use format::bitmap::Kind;
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -21,6 +21,8 @@ pub struct BitmapStatus {
     pub set: u64,
     /// Number of chunks.
     pub bits: u64,
+    /// Bytes of what the bitmap covers that were never written to, of a lockless bitmap; `None` of others.
+    pub unwritten_bytes: Option<u64>,
     /// Bytes of a chunk, which one bit covers.
     pub chunk_bytes: u64,
     /// Pages of 4 KiB that the bitmap takes.
@@ -67,18 +69,9 @@ pub(crate) struct IntentBitmap<M> {
 }
 
 impl<M> IntentBitmap<M> {
-    /// `image` is the superblock and bits, the members' bits united. `trusted` tells whether they are as new as the
-    /// superblocks. `agreed` tells whether none of them needs a resync.
-    pub(super) fn new(
-        home: Home<M>,
-        header: BitmapSuper,
-        image: Vec<u8>,
-        trusted: bool,
-        agreed: bool,
-        policy: BitmapPolicy,
-    ) -> Self {
-        let cleared = header.events_cleared;
-        let mut bits = Bits::new(header, image, agreed);
+    /// `trusted` tells whether the bits are as new as the superblocks.
+    pub(super) fn new(home: Home<M>, mut bits: Bits, trusted: bool, policy: BitmapPolicy) -> Self {
+        let cleared = bits.header.events_cleared;
         if !trusted {
             bits.distrust();
         }
@@ -120,6 +113,16 @@ impl<M> IntentBitmap<M> {
         self.bits.borrow().next_set(range, most)
     }
 
+    /// The first part, at or after this byte of what the bitmap covers, that was not built in a chunk that was written.
+    pub(crate) fn next_half_built(&self, from: u64) -> Option<Range<u64>> {
+        self.bits.borrow().next_half_built(from)
+    }
+
+    /// Whether it is a lockless one.
+    pub(crate) fn is_lockless(&self) -> bool {
+        self.bits.borrow().header.kind == Kind::Lockless
+    }
+
     /// The chunks that were named at assembly have been resynced.
     pub(crate) fn clear_needed(&self) {
         self.bits.borrow_mut().clear_needed();
@@ -131,6 +134,7 @@ impl<M> IntentBitmap<M> {
         BitmapStatus {
             set: bits.set_count(),
             bits: bits.header.bits(),
+            unwritten_bytes: (bits.header.kind == Kind::Lockless).then(|| bits.unwritten_bytes()),
             chunk_bytes: bits.header.chunk_bytes,
             pages: bits.used_bytes().div_ceil(PAGE_BYTES as u64),
             daemon_sleep_seconds: bits.header.daemon_sleep_seconds,

@@ -1,37 +1,75 @@
-//! What a lockless bitmap (version 6) says of an array that is only read: whether parity and copies agree everywhere.
+//! What the lockless bitmaps (version 6) of an array say, before anything else of the array is decided: whether parity
+//! and copies agree in all that was written, and which parts were never written to.
 //!
-//! The superblock does not say it. With such a bitmap md builds parity only once a chunk is written, calls the array clean
-//! meanwhile, and finishes after the next start. So each chunk has to be clean before parity may replace data. Nothing is
-//! written here, and no array with such a bitmap is written.
+//! The superblock does not say it. With such a bitmap md builds parity only once a chunk is written, calls the array
+//! clean meanwhile, and may be stopped before it has ended. Nothing is written here.
 //!
 //! Facts: `drivers/md/md-llbitmap.c`.
 
 use crate::base::buffer::Pool;
+use crate::core::unbuilt::Unbuilt;
 use crate::device::Device;
+use crate::metadata::bitmap::load::{is_trusted, read_bitmap};
+use crate::metadata::bitmap::map::Map;
 use crate::seam::bytes::read_bytes;
 use crate::seam::member::Member;
-use format::bitmap::{BitmapSuper, Kind, LOCKLESS_CLEAN, LOCKLESS_STATES_AT, SUPER_BYTES, State};
+use format::bitmap::{BitmapSuper, Kind, SUPER_BYTES};
 use format::superblock::Superblock;
-use format::units::MemberByte;
 use std::rc::Rc;
 
-/// Whether no member's lockless bitmap has a chunk that is not clean. A bitmap that cannot be read or understood says
-/// nothing, so that it counts as one that has.
-pub(crate) async fn all_clean<M: Member>(freshest: &Superblock, slots: &[Option<Rc<Device<M>>>], pool: &Pool) -> bool {
-    for device in slots.iter().flatten() {
-        let superblock = device.superblock.borrow().clone();
-        let Some(at) = superblock.bitmap_at() else { continue };
-        let room = superblock.bitmap_room(device.member.limits().bytes).unwrap_or(0);
-        let head = read_bytes(&device.member, pool, at, SUPER_BYTES as u64).await;
-        let header = head.ok().and_then(|head| BitmapSuper::decode(&head, room).ok());
-        let Some(header) = header.filter(|header| header.kind == Kind::Lockless) else { continue };
-        let is_stale = header.events < freshest.events || header.state.contains(State::STALE);
-        let chunks = header.lockless_chunks().filter(|chunks| LOCKLESS_STATES_AT + chunks <= room);
-        let Some(chunks) = chunks.filter(|_| !is_stale && header.uuid == freshest.set_uuid) else { return false };
-        let states = read_bytes(&device.member, pool, MemberByte(at.0 + LOCKLESS_STATES_AT), chunks).await;
-        if !states.is_ok_and(|states| states.iter().all(|state| *state == LOCKLESS_CLEAN)) {
-            return mutant!("unbuilt-parity-trusted");
-        }
+/// What lockless bitmaps say together.
+pub(crate) struct Lockless {
+    /// Whether copies and parity agree in all that was written.
+    pub(crate) is_agreed: bool,
+    /// What was never written to.
+    pub(crate) unbuilt: Unbuilt,
+}
+
+impl Lockless {
+    /// An array without such a bitmap.
+    pub(crate) fn absent() -> Self {
+        Self { is_agreed: true, unbuilt: Unbuilt::default() }
     }
-    true
+
+    /// A bitmap that cannot be read, or is out of date. A lockless one then says nothing: everything may have been
+    /// written, and may disagree.
+    pub(super) fn unknown(kind: Kind) -> Self {
+        Self { is_agreed: kind != Kind::Lockless, unbuilt: Unbuilt::default() }
+    }
+
+    /// What the members' bitmaps say together.
+    pub(super) fn of(header: &BitmapSuper, map: &Map) -> Self {
+        if mutant!("unbuilt-parity-trusted") {
+            return Self::absent();
+        }
+        Self { is_agreed: !map.needs_sync(), unbuilt: Unbuilt::new(map.unwritten(header), header.chunk_bytes) }
+    }
+
+    /// Reads the members' bitmaps of an array that is only read.
+    pub(crate) async fn find<M: Member>(freshest: &Superblock, slots: &[Option<Rc<Device<M>>>], pool: &Pool) -> Self {
+        let mut united: Option<(BitmapSuper, Map)> = None;
+        for device in slots.iter().flatten() {
+            let superblock = device.superblock.borrow().clone();
+            if !is_lockless(device, &superblock, pool).await {
+                continue;
+            }
+            let found = read_bitmap(&device.name, &device.member, &superblock, pool).await;
+            let Ok(Some((header, map))) = found else { return Self::unknown(Kind::Lockless) };
+            let is_like =
+                |first: &BitmapSuper| first.chunk_bytes == header.chunk_bytes && first.sync_size == header.sync_size;
+            match &mut united {
+                _ if !is_trusted(&header, freshest.events) => return Self::unknown(Kind::Lockless),
+                None => united = Some((header, map)),
+                Some((first, united)) if is_like(first) => united.unite(&map),
+                Some(_) => return Self::unknown(Kind::Lockless),
+            }
+        }
+        united.map_or_else(Self::absent, |(header, map)| Self::of(&header, &map))
+    }
+}
+
+async fn is_lockless<M: Member>(device: &Device<M>, superblock: &Superblock, pool: &Pool) -> bool {
+    let Some(at) = superblock.bitmap_at() else { return false };
+    let head = read_bytes(&device.member, pool, at, SUPER_BYTES as u64).await;
+    head.is_ok_and(|head| BitmapSuper::kind_of(&head) == Some(Kind::Lockless))
 }

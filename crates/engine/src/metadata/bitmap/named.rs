@@ -10,7 +10,7 @@ use crate::metadata::bitmap::load::read_bitmap;
 use crate::metadata::state::Metadata;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
-use format::bitmap::{BitmapSuper, SUPER_BYTES, State};
+use format::bitmap::{BitmapSuper, State};
 use format::superblock::Superblock;
 use std::ops::Range;
 
@@ -28,9 +28,7 @@ impl Named {
     ) -> Self {
         match read_bitmap(name, member, superblock, pool).await {
             Ok(None) => Self(Vec::new()),
-            Ok(Some((header, image))) => {
-                Self::current(&header, &image[SUPER_BYTES..], superblock).unwrap_or_else(Self::everything)
-            }
+            Ok(Some((header, map))) => Self::current(&header, &map.set(), superblock).unwrap_or_else(Self::everything),
             Err(_) => Self::everything(),
         }
     }

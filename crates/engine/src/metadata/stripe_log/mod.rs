@@ -24,7 +24,7 @@ use crate::base::join::join_all;
 use crate::core::authority::{Authority, LOG_ENTRIES_MAX, LogEntry};
 use crate::device::stripe_log::LogState;
 use crate::device::{Device, Failures, LogPart};
-use crate::metadata::batches::{Batch, Batches, Logged};
+use crate::metadata::batches::{Batch, Batches, Logged, Turns};
 use crate::metadata::state::Metadata;
 use crate::metadata::stripe_log::live::Live;
 use crate::seam::clock::Clock;
@@ -33,7 +33,7 @@ use crate::seam::member::{Member, MemberError};
 use format::geometry::Role;
 use format::stripe_log::{Entry, PAGE_BYTES, checksum};
 use format::units::Slot;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 
@@ -41,12 +41,9 @@ use std::rc::{Rc, Weak};
 pub(crate) struct StripeLog {
     state: Rc<LogState>,
     batches: Batches,
-    /// Whether a batch is being written.
-    is_writing: Cell<bool>,
+    turns: Turns,
     /// Batches that are not retired, oldest first.
     running: RefCell<VecDeque<(u64, Weak<Batch>)>>,
-    /// The batch whose turn it is.
-    turn: RefCell<Weak<Batch>>,
     live: RefCell<Live>,
 }
 
@@ -59,9 +56,8 @@ impl StripeLog {
         Self {
             state,
             batches: Batches::default(),
-            is_writing: Cell::new(false),
+            turns: Turns::default(),
             running: RefCell::default(),
-            turn: RefCell::default(),
             live: RefCell::default(),
         }
     }
@@ -78,23 +74,6 @@ impl StripeLog {
         self.state.retire_before(sequence);
         self.running.borrow_mut().retain(|(running, _)| *running >= sequence);
         self.batches.changed.raise();
-    }
-
-    fn take_turn(&self, batch: &Rc<Batch>) -> bool {
-        if self.is_writing.replace(true) {
-            return false;
-        }
-        self.turn.replace(Rc::downgrade(batch));
-        true
-    }
-}
-
-/// Lets the next batch have its turn.
-struct Turn<'a>(&'a StripeLog);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.is_writing.set(false);
     }
 }
 
@@ -137,7 +116,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             here.len() + entries.len() <= LOG_ENTRIES_MAX && partial + PAGE_BYTES as u64 <= room
         };
         let write = async |entries| self.write_log_batch(log, entries).await;
-        log.batches.submit(entries, has_room, |batch| log.take_turn(batch), write).await
+        log.batches.submit(entries, has_room, |batch| log.turns.take(batch), write).await
     }
 
     fn least_ring_bytes(&self) -> u64 {
@@ -147,9 +126,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     async fn write_log_batch(&self, log: &StripeLog, entries: Vec<LogEntry>) -> Result<(), ArrayError> {
-        let _turn = Turn(log);
+        let (_turn, batch) = log.turns.begin();
         let sequence = log.state.begin_batch();
-        log.running.borrow_mut().push_back((sequence, log.turn.take()));
+        log.running.borrow_mut().push_back((sequence, batch));
         let is_unsettled = |entry| log.live.borrow().is_unsettled(entry, log.state.retired());
         if entries.iter().any(is_unsettled) && !mutant!("unsettled-rows-logged") {
             self.flush_devices().await?;

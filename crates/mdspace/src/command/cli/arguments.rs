@@ -222,13 +222,36 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_sensible)]
     pub(crate) size: Option<Size>,
 
+    /// Bytes to use of each member, instead of all that the smallest one has: room for a later, smaller one. mdadm
+    /// calls this --size
+    #[arg(long, value_name = "SIZE", value_parser = parse_sensible, conflicts_with = "geometry")]
+    pub(crate) component_size: Option<Size>,
+
     /// A spare member; may be given several times
     #[arg(long, value_name = "MEMBER", help_heading = "Members")]
     pub(crate) spare: Vec<PathBuf>,
 
+    /// This one of the members is read only where no other can serve: a slow or distant copy (RAID-1); may be given
+    /// several times
+    #[arg(long, value_name = "MEMBER", help_heading = "Members")]
+    pub(crate) write_mostly: Vec<PathBuf>,
+
+    /// The kernel's md is to fail this member's requests fast, in place of repeating them (RAID-1 and RAID-10); may be
+    /// given several times. mdspace repeats none
+    #[arg(long, value_name = "MEMBER", help_heading = "Members")]
+    pub(crate) failfast: Vec<PathBuf>,
+
     /// Version of the superblock, which also decides its place on the member
     #[arg(long, value_enum, default_value_t = Metadata::V1_2, value_name = "VERSION", help_heading = "Metadata and logs")]
     pub(crate) metadata: Metadata,
+
+    /// The array's uuid, in place of a random one: 32 hexadecimal digits, as in mdadm.conf
+    #[arg(long, value_parser = parse_new_uuid, help_heading = "Metadata and logs")]
+    pub(crate) uuid: Option<NewUuid>,
+
+    /// The number of the array's device, 5 of /dev/md5, which metadata 0.90 has in place of a name
+    #[arg(long, value_name = "NUMBER", help_heading = "Metadata and logs")]
+    pub(crate) preferred_minor: Option<u32>,
 
     /// Where data begins on each member, instead of the usual offset
     #[arg(long, value_name = "SIZE", value_parser = parse_sensible, help_heading = "Metadata and logs")]
@@ -238,8 +261,9 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_name = "SIZE", help_heading = "Metadata and logs")]
     pub(crate) logical_block_size: Option<Size>,
 
-    /// The write-intent bitmap: on every member (internal), in a new file beside them, or none
-    #[arg(long, value_parser = parse_bitmap, value_name = "internal|none|./FILE", help_heading = "Metadata and logs")]
+    /// The write-intent bitmap: on every member (internal), one that also names what was never written, so that nothing is
+    /// zeroed or resynced first (lockless; for md: Linux 6.18 or newer), in a new file beside them, or none
+    #[arg(long, value_parser = parse_bitmap, value_name = "internal|lockless|none|./FILE", help_heading = "Metadata and logs")]
     pub(crate) bitmap: Option<Bitmap>,
 
     /// Bytes for each bit of the bitmap: a power of two from 4K to 2G
@@ -251,16 +275,24 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_enum, value_name = "POLICY", help_heading = "Metadata and logs")]
     pub(crate) consistency_policy: Option<ConsistencyPolicy>,
 
+    /// Keep a write journal on this device: levels 4, 5 and 6. It also protects what missing members held
+    #[arg(long, value_name = "DEVICE", help_heading = "Metadata and logs")]
+    pub(crate) write_journal: Option<PathBuf>,
+
     /// The shape of an array whose superblocks are lost: level, layout, chunk, offset, size and order in one text, as
     /// for `read`, which tries it without writing. With --assume-clean
     #[arg(long, value_name = "TEXT", requires = "assume_clean", conflicts_with_all = [
-        "level", "chunk", "layout", "size", "data_offset", "spare", "integrity",
+        "level", "chunk", "layout", "size", "data_offset", "spare", "integrity", "write_journal",
     ], help_heading = "Members")]
     pub(crate) geometry: Option<GeometryText>,
 
     /// Assume that copies and parity agree already; they are not computed
     #[arg(long, help_heading = "Members")]
     pub(crate) assume_clean: bool,
+
+    /// Do not wait until copies and parity agree: `serve` goes on with that while the array is in use, as md does
+    #[arg(long, conflicts_with = "assume_clean", help_heading = "Members")]
+    pub(crate) resync_later: bool,
 
     /// Keep a checksum of every 4 KiB of every member, so that reads detect and repair corrupt blocks
     #[arg(long)]
@@ -299,6 +331,9 @@ impl CreateArguments {
 /// Superblock versions that `create` can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Metadata {
+    /// At the member's end: for kernels and boot loaders that know no other. At most 27 members, of less than 4T
+    #[value(name = "0.90", alias = "0")]
+    V0_90,
     /// At the member's end
     #[value(name = "1.0")]
     V1_0,
@@ -328,6 +363,8 @@ pub(crate) enum ConsistencyPolicy {
 pub(crate) enum Bitmap {
     /// On every member, beside the superblock
     Internal,
+    /// On every member, with a state of each chunk in place of a bit
+    Lockless,
     /// In a file of its own
     File(PathBuf),
     /// No bitmap
@@ -338,9 +375,10 @@ pub(crate) enum Bitmap {
 fn parse_bitmap(text: &str) -> Result<Bitmap, String> {
     match text {
         "internal" => Ok(Bitmap::Internal),
+        "lockless" => Ok(Bitmap::Lockless),
         "none" => Ok(Bitmap::None),
         file if file.contains('/') => Ok(Bitmap::File(file.into())),
-        _ => Err("expected internal, none or a file's path with a slash in it".to_owned()),
+        _ => Err("expected internal, lockless, none or a file's path with a slash in it".to_owned()),
     }
 }
 

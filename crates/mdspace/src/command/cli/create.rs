@@ -2,7 +2,7 @@
 //!
 //! [`crate::create`] creates the array. This file turns arguments into its recipe, and prints notes and the result.
 
-use crate::command::cli::arguments::{Bitmap, ConsistencyPolicy, CreateArguments, Metadata};
+use crate::command::cli::arguments::{Bitmap, ConsistencyPolicy, CreateArguments, Metadata, NewUuid};
 use crate::command::opening::assembly::resync;
 use crate::command::opening::bitmap_file::BitmapFile;
 use crate::command::opening::by_hand;
@@ -13,14 +13,14 @@ use crate::command::text::level::level_name;
 use crate::command::text::output::{print, print_json, tell};
 use crate::command::text::progress::Progress;
 use crate::command::text::size::Size;
-use crate::create::{Watcher, are_all_new, default_recipe};
+use crate::create::{Devices, Watcher, are_all_new, default_recipe};
 use crate::machine::{Arena, Machine};
 use crate::names::name_of;
 use engine::create::{Contents, Recipe};
 use engine::status::Status;
 use format::geometry::Level;
 use format::placement::BitmapChoice;
-use format::superblock::Version;
+use format::superblock::{DeviceFlags, Version};
 use parity::Kernel;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -31,34 +31,40 @@ use std::path::{Path, PathBuf};
 /// Runs `mdspace create`.
 pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let slots = slots(arguments)?;
-    let recipe = recipe(arguments)?;
+    let recipe = Recipe { device_flags: device_flags(arguments, &slots)?, ..recipe(arguments)? };
     let machine = Machine::start(kernel, Arena::Medium)?.over(arguments.overlay.directory())?;
-    let status =
-        machine.run(create(&machine, recipe, &slots, &arguments.spare, arguments.size, bitmap_file(arguments)?))?;
+    let devices = Devices { slots: &slots, spares: &arguments.spare, journal: arguments.write_journal.as_ref() };
+    let status = machine.run(create(&machine, recipe, devices, arguments.size, bitmap_file(arguments)?))?;
     if arguments.bitmap.is_none() && status.bitmap.is_some() {
         tell!("note: members this large get an internal bitmap, as in mdadm; --bitmap none turns it off");
     }
     warn_of_small_chunk(arguments.level(), status.chunk_bytes);
+    if arguments.metadata == Metadata::V0_90 && arguments.level().is_redundant() {
+        tell!(
+            "note: mdspace serves arrays of metadata 0.90, and rebuilds none of their members: the kernel's md does; \
+             --metadata 1.0 lies at the end as well"
+        );
+    }
     if arguments.told.json { print_json(&status) } else { print(&summary(arguments, &status, &slots)) }
 }
 
-/// Creates the array that `recipe` describes, and resyncs it if needed. Returns its status afterwards.
+/// Creates the array that `recipe` describes, and resyncs it if needed and not left for later. Returns its status afterwards.
 pub(crate) async fn create(
     machine: &Machine,
     recipe: Recipe,
-    slots: &[Option<PathBuf>],
-    spares: &[PathBuf],
+    devices: Devices<'_>,
     size: Option<Size>,
     bitmap: Option<BitmapFile>,
 ) -> Result<Status, Failure> {
+    let is_resynced_later = recipe.resync_later;
     let watcher = Reporter::default();
-    let created = crate::create::create(machine, recipe, slots, spares, size.map(|size| size.0), &watcher).await;
+    let created = crate::create::create(machine, recipe, devices, size.map(|size| size.0), &watcher).await;
     drop(watcher); // clears its bar before other output
     let (array, made) = created?;
     if let Some(bitmap) = bitmap
         && let Err(refusal) = bitmap.add_to(&array, machine).await
     {
-        if are_all_new(&made, slots, spares) {
+        if are_all_new(&made, devices) {
             return Err(refusal.into()); // the new members are removed again
         }
         made.keep();
@@ -66,7 +72,9 @@ pub(crate) async fn create(
     }
     warn_of_little_room(made.paths());
     made.keep();
-    resync(&array).await;
+    if !is_resynced_later {
+        resync(&array).await;
+    }
     array.stop().await?;
     Ok(array.status())
 }
@@ -157,9 +165,10 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
     let bitmap = match (&arguments.bitmap, arguments.bitmap_chunk) {
         (None, None) if has_own_bitmap(policy) => BitmapChoice::DefaultChunk,
         (None, Some(chunk)) if has_own_bitmap(policy) => BitmapChoice::Chunk(chunk.0),
-        (None, None) if policy.is_some() => BitmapChoice::None,
+        (None, None) if policy.is_some() || arguments.write_journal.is_some() => BitmapChoice::None,
         (None, None) => BitmapChoice::Auto,
         (Some(Bitmap::None), None) | (Some(Bitmap::File(_)), _) => BitmapChoice::None,
+        (Some(Bitmap::Lockless), chunk) => BitmapChoice::Lockless(chunk.map(|size| size.0)),
         (Some(Bitmap::Internal), None) => BitmapChoice::DefaultChunk,
         (Some(Bitmap::Internal), Some(chunk)) => BitmapChoice::Chunk(chunk.0),
         (None | Some(Bitmap::None), Some(_)) => {
@@ -174,6 +183,7 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
     };
     Ok(Recipe {
         version: match arguments.metadata {
+            Metadata::V0_90 => Version::V0_90,
             Metadata::V1_0 => Version::V1_0,
             Metadata::V1_1 => Version::V1_1,
             Metadata::V1_2 => Version::V1_2,
@@ -184,11 +194,17 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
             None => chunk_bytes(level, arguments.chunk)?.unwrap_or(default.chunk_bytes),
         },
         name: arguments.name.clone().unwrap_or_default(),
+        preferred_minor: preferred_minor(arguments)?,
+        set_uuid: set_uuid(arguments).unwrap_or(default.set_uuid),
         data_offset_bytes: data_offset,
-        component_bytes: by_hand.and_then(|geometry| geometry.size),
+        component_bytes: match by_hand {
+            Some(geometry) => geometry.size,
+            None => component_bytes(arguments)?,
+        },
         bitmap,
         parity_log: policy == Some(ConsistencyPolicy::Ppl),
         stripe_log: policy == Some(ConsistencyPolicy::Log),
+        resync_later: arguments.resync_later,
         contents: if arguments.assume_clean { Contents::Consistent } else { Contents::Unknown },
         integrity: arguments.integrity,
         overwrite: arguments.force,
@@ -205,6 +221,9 @@ fn has_own_bitmap(policy: Option<ConsistencyPolicy>) -> bool {
 /// Refuses a policy that contradicts another argument.
 fn check_policy(arguments: &CreateArguments) -> Result<(), Failure> {
     let has_bitmap = arguments.bitmap.as_ref().is_some_and(|bitmap| *bitmap != Bitmap::None);
+    if arguments.write_journal.is_some() {
+        return check_journal(arguments, has_bitmap);
+    }
     let refuse = |reason: &str, advice: &str| {
         Err(Failure::refused(format!("--consistency-policy: {reason}")).advise(advice.to_owned()))
     };
@@ -218,8 +237,8 @@ fn check_policy(arguments: &CreateArguments) -> Result<(), Failure> {
         Some(ConsistencyPolicy::Log) if !arguments.level().has_parity() => {
             refuse("a level without parity has no stripe log", "choose `bitmap` or `resync`")
         }
-        Some(ConsistencyPolicy::Log) if arguments.metadata == Metadata::V1_0 => {
-            refuse("with metadata 1.0 there is no room for a stripe log", "choose --metadata 1.2")
+        Some(ConsistencyPolicy::Log) if matches!(arguments.metadata, Metadata::V0_90 | Metadata::V1_0) => {
+            refuse("with metadata at the end there is no room for a stripe log", "choose --metadata 1.2")
         }
         Some(ConsistencyPolicy::Ppl) if arguments.integrity => {
             refuse("checksums are not kept beside a partial parity log", "choose `bitmap`, or leave out --integrity")
@@ -229,6 +248,79 @@ fn check_policy(arguments: &CreateArguments) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses a write journal that contradicts another argument.
+fn check_journal(arguments: &CreateArguments, has_bitmap: bool) -> Result<(), Failure> {
+    let refuse = |reason: &str, advice: &str| {
+        Err(Failure::refused(format!("--write-journal: {reason}")).advise(advice.to_owned()))
+    };
+    match arguments.consistency_policy {
+        _ if !arguments.level().has_parity() => refuse("only levels 4, 5 and 6 have a write journal", "leave it out"),
+        _ if matches!(arguments.metadata, Metadata::V0_90 | Metadata::V1_0) => {
+            refuse("md does not take one with metadata 0.90 or 1.0", "choose --metadata 1.2")
+        }
+        _ if has_bitmap => refuse("md does not take a bitmap beside it", "leave out --bitmap"),
+        Some(_) => refuse("it is the consistency policy of the array", "leave out --consistency-policy"),
+        None => Ok(()),
+    }
+}
+
+/// The array's uuid, if the user chose one. As mdadm, with the words of 0.90 in its own order.
+fn set_uuid(arguments: &CreateArguments) -> Option<[u8; 16]> {
+    match (arguments.uuid?, arguments.metadata) {
+        (NewUuid::Random, _) => None,
+        (NewUuid::Given(uuid), Metadata::V0_90) => Some(uuid.with_words_reversed().0),
+        (NewUuid::Given(uuid), Metadata::V1_0 | Metadata::V1_1 | Metadata::V1_2) => Some(uuid.0),
+    }
+}
+
+fn preferred_minor(arguments: &CreateArguments) -> Result<u32, Failure> {
+    match arguments.preferred_minor {
+        Some(_) if arguments.metadata != Metadata::V0_90 => {
+            Err(Failure::refused("--preferred-minor: only metadata 0.90 has it").advise("choose a --name"))
+        }
+        minor => Ok(minor.unwrap_or(0)),
+    }
+}
+
+fn component_bytes(arguments: &CreateArguments) -> Result<Option<u64>, Failure> {
+    match arguments.component_size {
+        Some(_) if !arguments.level().has_component() => {
+            let level = level_name(arguments.level());
+            Err(Failure::refused(format!("--component-size: {level} uses all of each member")))
+        }
+        size => Ok(size.map(|size| size.0)),
+    }
+}
+
+/// The flags of each member: those in slots first, then spares.
+fn device_flags(arguments: &CreateArguments, slots: &[Option<PathBuf>]) -> Result<Vec<DeviceFlags>, Failure> {
+    let members: Vec<Option<&PathBuf>> =
+        slots.iter().map(Option::as_ref).chain(arguments.spare.iter().map(Some)).collect();
+    let mut flags = vec![DeviceFlags::default(); members.len()];
+    let options: [(&str, DeviceFlags, &[PathBuf], &[Level]); 2] = [
+        ("--write-mostly", DeviceFlags::WRITE_MOSTLY, &arguments.write_mostly, &[Level::Raid1]),
+        ("--failfast", DeviceFlags::FAIL_FAST, &arguments.failfast, &[Level::Raid1, Level::Raid10]),
+    ];
+    for (option, flag, flagged, levels) in options {
+        for path in flagged {
+            if arguments.metadata == Metadata::V0_90 {
+                let reason = format!("{option}: mdadm takes a flag in metadata 0.90 for a member's wrong state");
+                return Err(Failure::refused(reason).advise("choose --metadata 1.0"));
+            }
+            if !levels.contains(&arguments.level()) {
+                let level = level_name(arguments.level());
+                return Err(Failure::refused(format!("{option}: md does not heed it at {level}")));
+            }
+            let Some(number) = members.iter().position(|member| *member == Some(path)) else {
+                let reason = format!("{option} {}: not one of the members", name_of(path));
+                return Err(Failure::refused(reason).advise("give it as a member, or with --spare, too"));
+            };
+            flags[number].0 |= flag.0;
+        }
+    }
+    Ok(flags)
 }
 
 /// Where data begins on every member.
@@ -282,7 +374,7 @@ fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
         }
     }
     let mut seen = std::collections::HashSet::new();
-    for path in slots.iter().flatten().chain(&arguments.spare) {
+    for path in slots.iter().flatten().chain(&arguments.spare).chain(&arguments.write_journal) {
         if !seen.insert(path) {
             return Err(Failure::refused(format!("{}: given twice", name_of(path))).advise("name each member once"));
         }
@@ -292,13 +384,14 @@ fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
 
 /// The new array, and the next command.
 fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf>]) -> String {
-    let members: Vec<_> = slots.iter().flatten().chain(&arguments.spare).map(|path| name_of(path)).collect();
+    let devices = Devices { slots, spares: &arguments.spare, journal: arguments.write_journal.as_ref() };
+    let members: Vec<_> = devices.all().map(|path| name_of(path)).collect();
     let chunk = if status.chunk_bytes > 0 { format!(", chunk {}", Size(status.chunk_bytes)) } else { String::new() };
     let layout = status.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
     let uuid = &status.uuid;
     let bitmap = match &arguments.bitmap {
         Some(Bitmap::File(path)) => format!(" --bitmap {}", name_of(path)),
-        None | Some(Bitmap::Internal | Bitmap::None) => String::new(),
+        None | Some(Bitmap::Internal | Bitmap::Lockless | Bitmap::None) => String::new(),
     };
     format!(
         "{} of {} members, {}{chunk}{layout}, uuid {uuid}\nnext: mdspace serve {}{bitmap}\n",

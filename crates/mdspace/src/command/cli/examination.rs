@@ -58,8 +58,10 @@ fn bitmap(member: &Examination) -> String {
         (None, _) => "none".to_owned(),
         (Some(at), None) => format!("at byte {at}, cannot be read"),
         (Some(at), Some(bitmap)) => {
-            let BitmapExamined { set, bits, chunk_bytes, events, .. } = bitmap;
-            format!("at byte {at}, {bits} bits (chunks), {set} dirty, {} chunk, events {events}", Size(*chunk_bytes))
+            let BitmapExamined { set, bits, chunk_bytes, events, unwritten, .. } = bitmap;
+            let unwritten = unwritten.map_or(String::new(), |count| format!("{count} never written (lockless), "));
+            let chunk = Size(*chunk_bytes);
+            format!("at byte {at}, {bits} bits (chunks), {set} dirty, {unwritten}{chunk} chunk, events {events}")
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Checks that commands in the sentences and tables of the README and the book exist.
 //!
 //! A command is text between backquotes that begins with `mdspace`, or with a subcommand and one of its options. The
-//! test parses it and does not run it: `...` and words in capitals are placeholders. tests/docs.rs runs the blocks.
+//! test parses it and does not run it: `...` and words in capitals are placeholders. tests/command/docs.rs runs the blocks.
 
 use crate::command::cli::arguments::CommandLine;
 use clap::error::{ContextKind, ContextValue, ErrorKind};

@@ -17,7 +17,7 @@ use crate::command::server::serve::ArrayServer;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, tell};
 use crate::command::text::size::Size;
-use crate::create::default_recipe;
+use crate::create::{Devices, default_recipe};
 use crate::machine::{Arena, Machine, Purpose};
 use crate::names::name_of;
 use engine::create::Recipe;
@@ -104,7 +104,8 @@ async fn members_in(machine: &Machine, directory: &Path) -> Result<(Vec<PathBuf>
     let members: Vec<PathBuf> = (0..MEMBERS).map(|index| directory.join(format!("member{index}.img"))).collect();
     let slots: Vec<_> = members.iter().cloned().map(Some).collect();
     let recipe = Recipe { name: "mdspace".to_owned(), ..default_recipe(Level::Raid5)? };
-    if let Err(failure) = create(machine, recipe, &slots, &[], Some(Size(MEMBER_BYTES)), None).await {
+    let devices = Devices { slots: &slots, spares: &[], journal: None };
+    if let Err(failure) = create(machine, recipe, devices, Some(Size(MEMBER_BYTES)), None).await {
         if is_new {
             drop(std::fs::remove_dir(directory)); // `create` has removed its members; other files stay
         }

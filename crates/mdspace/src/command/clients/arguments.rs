@@ -338,6 +338,14 @@ pub(crate) struct AddArguments {
     #[arg(long)]
     pub(crate) force: bool,
 
+    /// Read the member only where no other can serve: a slow or distant copy of a RAID-1
+    #[arg(long)]
+    pub(crate) write_mostly: bool,
+
+    /// The kernel's md is to fail the member's requests fast, in place of repeating them
+    #[arg(long)]
+    pub(crate) failfast: bool,
+
     #[command(flatten)]
     pub(crate) change: ChangeArguments,
 }
@@ -364,9 +372,9 @@ pub(crate) struct ReplaceArguments {
     #[arg(value_name = "OLD")]
     pub(crate) old: OsString,
 
-    /// A spare of the array, or a new member: a file or block device
+    /// A spare of the array, or a new member: a file or block device. Without it: the first spare that fits
     #[arg(value_name = "NEW")]
-    pub(crate) new: PathBuf,
+    pub(crate) new: Option<PathBuf>,
 
     /// Overwrite a new member that belongs or belonged to an array, or holds other data
     #[arg(long)]
@@ -384,6 +392,7 @@ Settings:
                  or in a new file; with a file, serve the array with --bitmap FILE from then on
   consistency-policy  resync, bitmap, ppl, or log: what bounds the resync after a crash; ppl, the partial parity log of
                  RAID-5, and log, a stripe log, also keep missing members' data right
+  failfast       a member, or - and a member: set or clear its flag failfast, which is for the kernel's md
   integrity      on: start to use the room for checksums, at the array's next start
   max-corr-read-errors  a count: read errors allowed before a member is failed (default 20); halved every hour
   member-timeout  none, or seconds: a read that takes longer is reconstructed from other members; the member is
@@ -400,6 +409,8 @@ Settings:
   sync-speed-max  none, or bytes a second, such as 200M: rate on each member that a sweep does not exceed
                  (default none)
   verify         always, or scrub: verify checksums on every read, or only in sweeps
+  write-mostly   a member, or - and a member: set or clear its flag write-mostly; of a RAID-1, such a member is read
+                 only where no other can serve
 
 Either all settings are changed or, if one is refused, none.")]
 pub(crate) struct SetArguments {

@@ -80,7 +80,9 @@ pub(crate) fn change_member(arguments: &MemberOfServedArguments, route: &str) ->
 
 /// Runs `mdspace add`.
 pub(crate) fn add(arguments: &AddArguments) -> Result<(), Failure> {
-    let request = json!(AddRequest { member: absolute(&arguments.member)?, force: arguments.force });
+    let AddArguments { member, force, write_mostly, failfast, .. } = arguments;
+    let (force, write_mostly, failfast) = (*force, *write_mostly, *failfast);
+    let request = json!(AddRequest { member: absolute(member)?, force, write_mostly, failfast });
     change(&arguments.change, "/v1/members/add", &request).map(drop)
 }
 
@@ -93,7 +95,8 @@ pub(crate) fn re_add(arguments: &ReAddArguments) -> Result<(), Failure> {
 /// Runs `mdspace replace`.
 pub(crate) fn replace(arguments: &ReplaceArguments) -> Result<(), Failure> {
     let ReplaceArguments { old, new, force, change: by } = arguments;
-    let request = json!(ReplaceRequest { member: named(old)?, with: absolute(new)?, force: *force });
+    let with = new.as_ref().map(|new| absolute(new)).transpose()?;
+    let request = json!(ReplaceRequest { member: named(old)?, with, force: *force });
     change_of(by, Some(old), "/v1/members/replace", &request).map(drop)
 }
 

@@ -101,6 +101,7 @@ impl SweepView {
 struct BitmapView {
     set: u64,
     bits: u64,
+    unwritten_bytes: Option<u64>,
     chunk_bytes: u64,
     pages: u64,
     file: Option<String>,
@@ -111,7 +112,9 @@ impl BitmapView {
     fn text(&self) -> String {
         let Self { set, bits, pages, .. } = self;
         let place = self.file.as_ref().map_or("internal".to_owned(), |file| format!("file: {file}"));
-        format!("bitmap: {bits} bits (chunks), {set} dirty, {} chunk, {pages} pages, {place}", Size(self.chunk_bytes))
+        let unwritten = self.unwritten_bytes.map_or(String::new(), |bytes| format!("{} never written, ", Size(bytes)));
+        let chunk = Size(self.chunk_bytes);
+        format!("bitmap: {bits} bits (chunks), {set} dirty, {unwritten}{chunk} chunk, {pages} pages, {place}")
     }
 }
 

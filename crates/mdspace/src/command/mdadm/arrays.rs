@@ -75,6 +75,10 @@ pub(super) struct Member {
     pub(super) slot: Option<u16>,
     pub(super) device_number: u16,
     pub(super) state: String,
+    #[serde(default)]
+    pub(super) write_mostly: bool,
+    #[serde(default)]
+    pub(super) failfast: bool,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -11,7 +11,7 @@ use super::text::without_host;
 use super::words::{Device, Words};
 use super::{Trouble, host_of, note};
 use crate::command::opening::mdadm_conf::{ArrayLine, Config, block_devices};
-use crate::command::opening::members::ArrayUuid;
+use crate::command::opening::members::{ArrayChoice, ArrayUuid};
 use crate::machine::{Arena, Machine};
 use format::superblock::DeviceRole;
 use std::ffi::OsString;
@@ -242,8 +242,19 @@ fn started(device: &str, status: &Status) -> String {
 fn check_count(words: &Words, start: &Start) -> Result<(), Trouble> {
     let machine = Machine::start(None, Arena::Small)?;
     let mut found = Vec::new();
+    let choice = match (&start.uuid, &start.name) {
+        (Some(uuid), _) => Some(ArrayChoice::Uuid(parse_uuid(uuid)?)),
+        (None, name) => name.clone().map(ArrayChoice::Name),
+    };
     for member in &start.members {
-        let member = read(&machine, Path::new(member))?;
+        let member = match read(&machine, Path::new(member)) {
+            // Among members that were not chosen one by one, what is no member is left out.
+            Err(_) if choice.is_some() => continue,
+            member => member?,
+        };
+        if choice.as_ref().is_some_and(|choice| !choice.is_of(&member.found.superblock)) {
+            continue;
+        }
         check_version(words, &member)?;
         found.push(member.found.superblock);
     }

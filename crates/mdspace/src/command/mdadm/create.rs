@@ -8,9 +8,11 @@ use super::assemble::{self, Start};
 use super::examine::reason;
 use super::map;
 use super::own::{Line, absolute};
-use super::words::{Words, count, size};
+use super::words::{Device, Words, count, size};
 use super::{Trouble, host_of, note};
+use crate::command::opening::members::ArrayUuid;
 use crate::command::text::level::parse_level;
+use format::geometry::Level;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -31,15 +33,20 @@ pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
     if find(&device_name, &all()).is_some() {
         return Err(Trouble::failed(format!("{device_name} is already in use.")));
     }
-    let members: Vec<OsString> = members.iter().map(|member| absolute(&member.word)).collect();
     let spares = spares(words, members.len())?;
+    let flagged = flagged(members);
+    let members: Vec<OsString> = members.iter().map(|member| absolute(&member.word)).collect();
     check_members(&members)?;
-    let line = line(words, &name(words, own_name), &members, spares)?;
-    line.run().map_err(|trouble| match trouble.message.contains("--force") {
+    let journal = words.value("write-journal").map(|journal| absolute(OsStr::new(&journal)));
+    check_members(journal.as_slice())?;
+    let line = line(words, own_name, &members, spares)?;
+    let line = flagged.iter().fold(line, |line, (option, member)| line.option(option, Some(member)));
+    let active = &members[..members.len() - spares];
+    line.words(active.iter().cloned()).run().map_err(|trouble| match trouble.message.contains("--force") {
         true => Trouble { message: trouble.message.replace("--force", "--run"), ..trouble },
         false => trouble,
     })?;
-    let members = members.into_iter().filter(|member| member != OsStr::new("missing")).collect();
+    let members = members.into_iter().filter(|member| member != OsStr::new("missing")).chain(journal).collect();
     let start = Start {
         bitmap: words.value("bitmap").filter(|bitmap| bitmap.contains('/')).map(|bitmap| absolute(OsStr::new(&bitmap))),
         is_read_only: words.has("readonly"),
@@ -95,8 +102,26 @@ fn name(words: &Words, of_device: &str) -> String {
     }
 }
 
-/// The line of mdspace's own command.
-fn line(words: &Words, name: &str, members: &[OsString], spares: usize) -> Result<Line, Trouble> {
+/// The options of mdspace for members with flags.
+fn flagged(members: &[Device]) -> Vec<(String, OsString)> {
+    let of = |member: &Device| {
+        let member_name = absolute(&member.word);
+        member.flags.iter().map(move |flag| (format!("--{flag}"), member_name.clone())).collect::<Vec<_>>()
+    };
+    members.iter().filter(|member| member.word != "missing").flat_map(of).collect()
+}
+
+/// What the array's device is called, in the form that its metadata has room for.
+fn called(line: Line, words: &Words, own_name: &str, is_old: bool) -> Line {
+    match (is_old, own_name.parse::<u32>()) {
+        (false, _) => line.option("--name", Some(name(words, own_name))),
+        (true, Ok(minor)) => line.option("--preferred-minor", Some(minor.to_string())),
+        (true, Err(_)) => line,
+    }
+}
+
+/// The line of mdspace's own command, but for the members in slots.
+fn line(words: &Words, own_name: &str, members: &[OsString], spares: usize) -> Result<Line, Trouble> {
     let Some(level) = words.value("level") else {
         return Err(Trouble::usage("a RAID level is needed to create an array."));
     };
@@ -111,26 +136,41 @@ fn line(words: &Words, name: &str, members: &[OsString], spares: usize) -> Resul
         true => absolute(OsStr::new(&bitmap)),
         false => bitmap.into(),
     });
-    let metadata = words.value("metadata");
-    if let Some(metadata) =
-        metadata.as_deref().filter(|metadata| !["1.0", "1.1", "1.2", "1", "default"].contains(metadata))
-    {
-        return Err(Trouble::refused(format!("--metadata={metadata}: not yet: only 1.0, 1.1 and 1.2 are created")));
+    let metadata = match words.value("metadata").as_deref() {
+        None | Some("1" | "default") => None,
+        Some("0" | "0.9" | "0.90") => Some("0.90".to_owned()),
+        Some(version @ ("1.0" | "1.1" | "1.2")) => Some(version.to_owned()),
+        Some(other) => {
+            return Err(Trouble::refused(format!("--metadata={other}: not here: 0.90, 1.0, 1.1 and 1.2 are created")));
+        }
+    };
+    if let Some(uuid) = words.value("uuid").filter(|uuid| uuid.parse::<ArrayUuid>().is_err()) {
+        return Err(Trouble::usage(format!("Bad uuid: {uuid}")));
     }
-    let metadata = metadata.filter(|metadata| metadata.contains('.'));
-    let (active, extra) = members.split_at(members.len() - spares);
+    if metadata.as_deref() == Some("0.90") && parse_level(&level) == Ok(Level::Raid0) {
+        return Err(Trouble::usage("0.90 metadata does not support layouts for RAID0"));
+    }
+    let is_old = metadata.as_deref() == Some("0.90");
+    let size = match words.value("size").as_deref() {
+        None | Some("max" | "0") => None,
+        Some(_) => sized("size")?,
+    };
     let line = Line::of("create")
         .option("--level", Some(level))
         .option("--chunk", bytes(chunk))
         .option("--layout", words.value("layout"))
-        .option("--name", Some(name))
+        .option("--component-size", bytes(size))
+        .option("--uuid", words.value("uuid"))
         .option("--metadata", metadata)
         .option("--data-offset", bytes(sized("data-offset")?))
         .option("--bitmap", bitmap)
         .option("--bitmap-chunk", bytes(sized("bitmap-chunk")?))
         .option("--consistency-policy", words.value("consistency-policy"))
+        .option("--write-journal", words.value("write-journal").map(|journal| absolute(OsStr::new(&journal))))
         .flag("--assume-clean", words.has("assume-clean"))
+        .flag("--resync-later", !words.has("assume-clean"))
         .flag("--force", words.has("run"));
-    let line = extra.iter().fold(line, |line, spare| line.option("--spare", Some(spare)));
-    Ok(line.words(active.iter().cloned()))
+    let line = called(line, words, own_name, is_old);
+    let extra = &members[members.len() - spares..];
+    Ok(extra.iter().fold(line, |line, spare| line.option("--spare", Some(spare))))
 }

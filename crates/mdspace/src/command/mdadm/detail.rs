@@ -236,13 +236,16 @@ impl Array {
     fn row(&self, member: &Member) -> String {
         let (major, minor) = member.device_numbers();
         let slot = member.slot.map_or("    -".to_owned(), |slot| format!("{slot:5}"));
+        let flag = |is_set, word| if is_set { word } else { "" };
+        let flags = [flag(member.write_mostly, " writemostly"), flag(member.failfast, " failfast")].concat();
         let state = match &*member.state {
-            "in_sync" => format!("active sync{}", self.set_of(member)),
-            "recovering" | "replacement" => "spare rebuilding".to_owned(),
-            other => other.to_owned(),
+            "in_sync" => format!(" active sync{}{flags}", self.set_of(member)),
+            "recovering" | "replacement" => format!("{flags} spare rebuilding"),
+            "spare" => format!("{flags} spare"),
+            other => format!(" {other}{flags}"),
         };
         let (number, name) = (member.device_number, &member.name);
-        format!("   {number:5}   {major:5}    {minor:5}    {slot}      {state}   {name}\n")
+        format!("   {number:5}   {major:5}    {minor:5}    {slot}     {state}   {name}\n")
     }
 
     /// ` set-A`: of a RAID-10 of near copies whose members fall into sets, the member's.

@@ -18,14 +18,17 @@ const NOT_YET: [&str; 2] = ["detached", "missing"];
 /// A change, with the members' names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Change {
-    Add(String),
-    AddSpare(String),
-    ReAdd(String),
+    Add(String, Flags),
+    AddSpare(String, Flags),
+    ReAdd(String, Flags),
     Remove(String),
     RemoveFailed,
     Fail(String),
-    Replace(String, String),
+    Replace(String, Option<String>),
 }
+
+/// The options before a member that set or clear its flags.
+type Flags = Vec<&'static str>;
 
 /// Runs manage mode.
 pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
@@ -66,17 +69,12 @@ fn changes(words: &[Device]) -> Result<Vec<Change>, Trouble> {
             continue;
         }
         changes.push(match action {
-            "add" => Change::Add(name),
-            "add-spare" => Change::AddSpare(name),
-            "re-add" => Change::ReAdd(name),
+            "add" => Change::Add(name, device.flags.clone()),
+            "add-spare" => Change::AddSpare(name, device.flags.clone()),
+            "re-add" => Change::ReAdd(name, device.flags.clone()),
             "remove" => Change::Remove(name),
             "fail" => Change::Fail(name),
-            "replace" => match words.next_if(|next| next.action == Some("with")) {
-                Some(with) => Change::Replace(name, name_in(with)),
-                None => {
-                    return Err(Trouble::refused("--replace: not yet without --with: name the new member"));
-                }
-            },
+            "replace" => Change::Replace(name, words.next_if(|next| next.action == Some("with")).map(name_in)),
             _ => return Err(Trouble::usage(format!("{name}: --with must follow --replace"))),
         });
     }
@@ -112,30 +110,47 @@ impl Change {
                 }
                 return Ok(());
             }
-            Self::ReAdd(name) => {
+            Self::ReAdd(name, flags) => {
                 member("re-add", name)?;
+                set_flags(array, name, flags)?;
                 format!("re-added {name}")
             }
             // mdadm takes a recent member back, and any other one as new.
-            Self::Add(name) => match member("re-add", name) {
-                Ok(_) => format!("re-added {name}"),
-                Err(_) => {
+            Self::Add(name, flags) => {
+                let is_back = member("re-add", name).is_ok();
+                if !is_back {
                     add(name)?;
-                    format!("added {name}")
                 }
-            },
-            Self::AddSpare(name) => {
+                set_flags(array, name, flags)?;
+                format!("{} {name}", if is_back { "re-added" } else { "added" })
+            }
+            Self::AddSpare(name, flags) => {
                 add(name)?;
+                set_flags(array, name, flags)?;
                 format!("added {name}")
             }
             Self::Replace(old, new) => {
                 array.post("/v1/members/replace", &json!({ "member": old, "with": new, "force": force }))?;
-                format!("Marked {old} in {device} for replacement\nMarked {new} in {device} as replacement")
+                let new = new.as_ref().map(|new| format!("\nMarked {new} in {device} as replacement"));
+                format!("Marked {old} in {device} for replacement{}", new.unwrap_or_default())
             }
         };
         tell_change(words, &told);
         Ok(())
     }
+}
+
+/// Sets and clears the flags of a member of the array.
+fn set_flags(array: &Array, name: &str, flags: &Flags) -> Result<(), Trouble> {
+    for flag in flags {
+        let (key, mark) = match *flag {
+            "readwrite" => ("write-mostly", "-"),
+            "nofailfast" => ("failfast", "-"),
+            set => (set, ""),
+        };
+        array.post("/v1/set", &json!({ key: format!("{mark}{name}") }))?;
+    }
+    Ok(())
 }
 
 fn tell_change(words: &Words, text: &str) {
@@ -162,13 +177,21 @@ mod tests {
                 Change::Fail(name("x1")),
                 Change::Remove(name("x1")),
                 Change::RemoveFailed,
-                Change::Add(name("x2")),
-                Change::ReAdd(name("x3")),
-                Change::Replace(name("x4"), name("x5")),
+                Change::Add(name("x2"), vec![]),
+                Change::ReAdd(name("x3"), vec![]),
+                Change::Replace(name("x4"), Some(name("x5"))),
+            ]
+        );
+        assert_eq!(
+            changes_of("/dev/md0 --replace x1 -a x2 -W --failfast x3 -w --nofailfast x4").expect("changes"),
+            [
+                Change::Replace(name("x1"), None),
+                Change::Add(name("x2"), vec![]),
+                Change::Add(name("x3"), vec!["write-mostly", "failfast"]),
+                Change::Add(name("x4"), vec!["readwrite", "nofailfast"]),
             ]
         );
         for (line, word) in [
-            ("/dev/md0 --replace x", "--with"),
             ("/dev/md0 -r detached", "detached"),
             ("/dev/md0 --re-add missing", "missing"),
             ("/dev/md0 -f faulty", "only meaningful with -r"),

@@ -53,10 +53,12 @@ fn member_text(member: &Member) -> String {
     let mark = match &*member.state {
         "faulty" => "(F)",
         "spare" => "(S)",
+        "journal" => "(J)",
         "replacement" => "(R)",
         _ => "",
     };
-    format!(" {name}[{}]{mark}", member.device_number)
+    let flag = if member.write_mostly { "(W)" } else { "" };
+    format!(" {name}[{}]{flag}{mark}", member.device_number)
 }
 
 /// What the level adds: its layout, and its slots.

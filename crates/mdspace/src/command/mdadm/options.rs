@@ -55,7 +55,6 @@ use Takes::{Nothing, Perhaps, Value};
 
 const RESHAPE: Here = Later("no reshape is begun or continued");
 const CLUSTER: Here = Never("arrays of a cluster are only read");
-const FLAGS: Here = Later("a member's flags are kept, and not changed");
 const CONTAINERS: Here = Never("volumes of firmware RAID are only read: `mdspace read`, `mdspace serve --read-only`");
 const HALF: Here = Later("no array is put together member by member");
 const IN_USE: Here = Later("a served array stays as it was assembled: stop it, and assemble it with `--readonly`");
@@ -102,7 +101,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         &[Assemble, Misc, Monitor, Incremental],
         Ours("`mdspace serve --scan`, `mdspace list`"),
     ),
-    row(&["metadata"], Some('e'), Value, &[Create], Ours("`mdspace create --metadata`: 1.0, 1.1 or 1.2")),
+    row(&["metadata"], Some('e'), Value, &[Create], Ours("`mdspace create --metadata`: 0.90, 1.0, 1.1 or 1.2")),
     row(
         &["metadata"],
         Some('e'),
@@ -144,7 +143,8 @@ pub(super) const OPTIONS: &[Opt] = &[
     ),
     row(&["raid-devices", "raid-disks"], Some('n'), Value, &[Grow], Ours("`mdspace grow --raid-devices`, of a RAID-1")),
     row(&["spare-devices", "spare-disks"], Some('x'), Value, &[Create], Ours("`mdspace create --spare`")),
-    row(&["size"], Some('z'), Value, &[Create, Build], Later("only `max`: a part of each member is not left free")),
+    row(&["size"], Some('z'), Value, &[Create], Ours("`mdspace create --component-size`; here a bare number is KiB")),
+    row(&["size"], Some('z'), Value, &[Build], HALF),
     row(&["size"], Some('z'), Value, &[Grow], Ours("`mdspace grow --size`")),
     row(&["array-size"], Some('Z'), Value, &[Grow], Later("the array's end is not hidden")),
     row(
@@ -171,10 +171,13 @@ pub(super) const OPTIONS: &[Opt] = &[
         &[Create, Grow],
         Ours("`mdspace create --bitmap-chunk`, `mdspace set bitmap=internal:64M`"),
     ),
-    row(&["write-mostly"], Some('W'), Nothing, &[Create, Manage, Build], FLAGS),
+    row(&["write-mostly"], Some('W'), Nothing, &[Create], Ours("`mdspace create --write-mostly MEMBER`")),
+    row(&["write-mostly"], Some('W'), Nothing, &[Manage], Ours("`mdspace add --write-mostly`")),
+    row(&["write-mostly"], Some('W'), Nothing, &[Build], HALF),
     row(&["write-behind"], None, Perhaps, &[Create, Grow, Build], Later("writes wait for every member")),
-    row(&["failfast"], None, Nothing, &[Create, Manage], FLAGS),
-    row(&["nofailfast"], None, Nothing, &[Manage], FLAGS),
+    row(&["failfast"], None, Nothing, &[Create], Ours("`mdspace create --failfast MEMBER`")),
+    row(&["failfast"], None, Nothing, &[Manage], Ours("`mdspace add --failfast`")),
+    row(&["nofailfast"], None, Nothing, &[Manage], Ours("`mdspace set failfast=-MEMBER`")),
     row(&["assume-clean"], None, Nothing, &[Create], Ours("`mdspace create --assume-clean`")),
     row(&["assume-clean"], None, Nothing, &[Grow, Build], Later("added space is resynced")),
     row(&["backup-file"], None, Value, &[Grow], RESHAPE),
@@ -194,24 +197,25 @@ pub(super) const OPTIONS: &[Opt] = &[
     row(&["name"], Some('N'), Value, &[Create], Ours("`mdspace create --name HOST:NAME`")),
     row(&["name"], Some('N'), Value, &[Assemble], Ours("`mdspace serve --name`")),
     row(&["name"], Some('N'), Value, &[Misc], CONTAINERS),
-    row(
-        &["uuid"],
-        Some('u'),
-        Value,
-        &[Create],
-        Later("`mdspace update --uuid` changes it, once the array is made and stopped"),
-    ),
+    row(&["uuid"], Some('u'), Value, &[Create], Ours("`mdspace create --uuid`")),
     row(&["uuid"], Some('u'), Value, &[Assemble], Ours("`mdspace serve --uuid`")),
     row(&["readonly"], Some('o'), Nothing, &[Assemble, Create], Ours("`mdspace serve --read-only`")),
     row(&["readonly"], Some('o'), Nothing, &[Manage, Misc], IN_USE),
-    row(&["readwrite"], Some('w'), Nothing, &[Manage, Misc], IN_USE),
+    row(&["readwrite"], Some('w'), Nothing, &[Manage], Ours("`mdspace set write-mostly=-MEMBER`")),
+    row(&["readwrite"], Some('w'), Nothing, &[Misc], IN_USE),
     row(&["auto"], Some('a'), Value, &[Assemble, Create, Build, Incremental], ACCEPTED),
     row(&["symlinks"], None, Value, &[Assemble, Create, Build], ACCEPTED),
     row(&["nodes"], None, Value, &[Assemble, Create, Grow], CLUSTER),
     row(&["home-cluster"], None, Value, &[Assemble, Create], CLUSTER),
     row(&["cluster-confirm"], None, Nothing, &[Manage], CLUSTER),
-    row(&["write-journal"], None, Value, &[Create], Later("arrays with a journal are only read")),
-    row(&["add-journal"], None, Nothing, &[Manage], Later("arrays with a journal are only read")),
+    row(&["write-journal"], None, Value, &[Create], Ours("`mdspace create --write-journal`")),
+    row(
+        &["add-journal"],
+        None,
+        Nothing,
+        &[Manage],
+        Later("give an array its journal when it is made: --create --write-journal"),
+    ),
     row(&["consistency-policy"], Some('k'), Value, &[Create], Ours("`mdspace create --consistency-policy`")),
     row(
         &["consistency-policy"],
@@ -245,7 +249,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     row(&["remove"], Some('r'), Nothing, &[Manage], Ours("`mdspace remove`; also `failed`; `detached`: not yet")),
     row(&["fail", "set-faulty"], Some('f'), Nothing, &[Manage], Ours("`mdspace fail`; `detached`: not yet")),
     row(&["fail"], Some('f'), Nothing, &[Incremental], HALF),
-    row(&["replace"], None, Nothing, &[Manage], Ours("`mdspace replace`; `--with` is needed")),
+    row(&["replace"], None, Nothing, &[Manage], Ours("`mdspace replace`")),
     row(&["with"], None, Nothing, &[Manage], Ours("the second word of `mdspace replace`")),
     // For misc.
     row(&["query"], Some('Q'), Nothing, &[], Ours("`mdspace list`, `mdspace examine`")),

@@ -93,11 +93,16 @@ const ACTIONS: [&str; 12] = [
 ];
 const CHANGES: [&str; 7] = ["add", "add-spare", "re-add", "remove", "fail", "replace", "with"];
 
+/// Options that are flags of the members after them, and those that clear the flags.
+const FLAGS: [(&str, &str); 2] = [("write-mostly", "readwrite"), ("failfast", "nofailfast")];
+
 /// A word that is no option, and the option before it that says what it is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Device {
     pub(super) word: OsString,
     pub(super) action: Option<&'static str>,
+    /// The last one of each of [`FLAGS`] that was given before it: an option that sets a flag, or clears it.
+    pub(super) flags: Vec<&'static str>,
 }
 
 impl Device {
@@ -171,7 +176,10 @@ impl Words {
     }
 
     fn add_device(&mut self, word: OsString) -> Result<(), Trouble> {
-        let device = Device { word, action: self.action };
+        let last =
+            |(set, clear)| self.given.iter().rev().map(|(name, _)| *name).find(|name| [set, clear].contains(name));
+        let flags = FLAGS.into_iter().filter_map(last).collect();
+        let device = Device { word, action: self.action, flags };
         match self.mode {
             None if !self.devices.is_empty() => {
                 return Err(Trouble::usage(format!(
@@ -282,9 +290,7 @@ impl Words {
     }
 
     fn add_option(&mut self, option: &'static Opt, typed: &str, value: Option<OsString>) -> Result<(), Trouble> {
-        if let Here::Later(_) | Here::Never(_) = option.here
-            && !is_max(option, value.as_deref())
-        {
+        if let Here::Later(_) | Here::Never(_) = option.here {
             return Err(Trouble::refused(format!("{typed}: {}", option.here_text().replace('`', ""))));
         }
         let name = option.names[0];
@@ -342,11 +348,6 @@ impl Words {
     }
 }
 
-/// `--size=max` of create: all of each member is used anyway.
-fn is_max(option: &Opt, value: Option<&OsStr>) -> bool {
-    option.names[0] == "size" && value == Some(OsStr::new("max"))
-}
-
 /// A size as mdadm reads it: KiB, or with K, M, G or T. In bytes.
 pub(super) fn size(option: &str, text: &str) -> Result<u64, Trouble> {
     let (digits, shift) = match text.char_indices().next_back() {
@@ -387,9 +388,12 @@ mod tests {
             Some(value) => format!(" {name}={}", value.to_string_lossy()),
             None => format!(" {name}"),
         });
-        let devices = words.devices.iter().map(|device| match device.action {
-            Some(action) => format!(" [{action} {}]", device.name()),
-            None => format!(" [{}]", device.name()),
+        let devices = words.devices.iter().map(|device| {
+            let flags = device.flags.iter().map(|flag| format!(" {flag}")).collect::<String>();
+            match device.action {
+                Some(action) => format!(" [{action} {}{flags}]", device.name()),
+                None => format!(" [{}{flags}]", device.name()),
+            }
         });
         format!("{mode}:{}{}", given.collect::<String>(), devices.collect::<String>())
     }
@@ -427,6 +431,10 @@ mod tests {
             ("-E -- -a", "misc: examine [examine -a]"),
             ("-V", "none: version"),
             ("-C /dev/md0 --size=max", "create: create size=max [/dev/md0]"),
+            (
+                "-C /dev/md0 a --failfast b -W c",
+                "create: create failfast write-mostly [/dev/md0] [a] [b failfast] [c write-mostly failfast]",
+            ),
         ] {
             assert_eq!(shown(line), expected, "{line}");
         }
@@ -451,12 +459,10 @@ mod tests {
             ("-B /dev/md0", "2: -B: not here: "),
             ("-I a", "2: -I: not yet: "),
             ("-G /dev/md0 --level=6", "2: --level: not yet: "),
-            ("-C /dev/md0 --write-journal=j", "2: --write-journal: not yet: "),
             ("/dev/md0 --readonly", "2: --readonly: not yet: "),
             ("--det a", "2: option '--det' is ambiguous"),
             ("--manage /dev/md0 --readonly", "2: --readonly: not yet: "),
             ("--readonly /dev/md0", "2: --readonly: not yet: "),
-            ("-C /dev/md0 -z 1000", "2: -z: not yet: "),
         ] {
             let found = shown(line);
             assert!(found.starts_with(expected), "{line}: {found}");

@@ -46,7 +46,7 @@ pub(crate) struct BenchArguments {
     #[arg(long)]
     pub(crate) integrity: bool,
 
-    /// Keep a log: `ppl` at level 5, `log` at levels 4, 5 and 6
+    /// Keep a bitmap, or a log: `ppl` at level 5, `log` at levels 4, 5 and 6
     #[arg(long, value_enum, value_name = "POLICY", default_value = "resync")]
     pub(crate) consistency_policy: BenchPolicy,
 
@@ -76,6 +76,8 @@ pub(crate) struct BenchArguments {
 pub(crate) enum BenchPolicy {
     /// Neither bitmap nor log
     Resync,
+    /// A write-intent bitmap on every member
+    Bitmap,
     /// A partial parity log on every member
     Ppl,
     /// A stripe log on every member

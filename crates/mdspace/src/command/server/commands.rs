@@ -15,6 +15,7 @@ use crate::names::path_of;
 use engine::{Candidate, Clock, Moment, Refusal};
 use export::control::{AddRequest, ApiError, Command, MemberRequest, ReplaceRequest};
 use export::measure::Gauges;
+use format::superblock::DeviceFlags;
 use futures_util::future::{Either, select};
 use futures_util::lock::{Mutex, MutexGuard};
 use io::{AnyMember, OpenError};
@@ -167,7 +168,13 @@ impl<'a> Commands<'a> {
         let _turn = self.turn(format!("add of {}", request.member)).await?;
         let candidate = self.open(&request.member).await?;
         let device_uuid = random().map_err(not_opened)?;
-        self.array.add(candidate, device_uuid, request.force).await.map_err(|refusal| refused(409, refusal))
+        let name = candidate.name.clone();
+        self.array.add(candidate, device_uuid, request.force).await.map_err(|refusal| refused(409, refusal))?;
+        let flag = |is_given, flag: DeviceFlags| if is_given { flag.0 } else { 0 };
+        let flags =
+            flag(request.write_mostly, DeviceFlags::WRITE_MOSTLY) | flag(request.failfast, DeviceFlags::FAIL_FAST);
+        let flagged = self.array.change_flags(&name, DeviceFlags(flags), DeviceFlags::default()).await;
+        flagged.map_err(|refusal| refused(409, refusal.after("it was added, without its flags")))
     }
 
     async fn re_add(&self, request: &MemberRequest) -> Result<(), ApiError> {
@@ -177,19 +184,36 @@ impl<'a> Commands<'a> {
     }
 
     async fn replace(&self, request: &ReplaceRequest) -> Result<(), ApiError> {
-        let _turn = self.turn(format!("replace of {} with {}", request.member, request.with)).await?;
-        let (old, new) = (self.named(&request.member), self.named(&request.with));
+        let with = request.with.as_ref().map(|with| format!(" with {with}")).unwrap_or_default();
+        let _turn = self.turn(format!("replace of {}{with}", request.member)).await?;
+        let old = self.named(&request.member);
+        let Some(with) = &request.with else {
+            return self.replace_with_any_spare(&old).await.map_err(|refusal| refused(409, refusal));
+        };
+        let new = self.named(with);
         let status = self.array.status();
         let spare = status.members.iter().find(|member| member.state == "spare" && member.name == new);
         let replaced = match spare {
             Some(spare) => self.array.replace_with_spare(&old, &spare.name).await,
             None => {
-                let candidate = self.open(&request.with).await?;
+                let candidate = self.open(with).await?;
                 let device_uuid = random().map_err(not_opened)?;
                 self.array.replace(&old, candidate, device_uuid, request.force).await
             }
         };
         replaced.map_err(|refusal| refused(409, refusal))
+    }
+
+    /// Replaces a member by the first spare that fits its slot.
+    async fn replace_with_any_spare(&self, old: &str) -> Result<(), Refusal> {
+        let mut refusal = Refusal::new("the array has no spare").of(old).advice("name the new member, or add a spare");
+        for spare in self.array.status().members.iter().filter(|member| member.state == "spare") {
+            match self.array.replace_with_spare(old, &spare.name).await {
+                Err(refused) if refused.changed.is_none() => refusal = refused,
+                replaced => return replaced,
+            }
+        }
+        Err(refusal)
     }
 
     async fn set(&self, wanted: &BTreeMap<String, String>) -> Result<(), ApiError> {

@@ -6,9 +6,12 @@
 use crate::command::opening::bitmap_file::BitmapFile;
 use crate::command::text::size::{Size, parse_sensible};
 use crate::machine::{Array, Machine};
+use engine::status::level_name;
 use engine::{
     BitmapPolicy, ConsistencyPolicy, Refusal, ScrubAction, ScrubRequest, StripeSize, SweepTransfers, SyncSpeed, Verify,
 };
+use format::geometry::Level;
+use format::superblock::DeviceFlags;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use std::collections::BTreeMap;
@@ -30,7 +33,7 @@ pub(crate) struct Setting {
 }
 
 /// All settings, sorted by key.
-pub(crate) const SETTINGS: [Setting; 12] = [
+pub(crate) const SETTINGS: [Setting; 14] = [
     Setting {
         key: "bitmap",
         values: "none, internal[:CHUNK], or /FILE[:CHUNK]",
@@ -66,6 +69,12 @@ pub(crate) const SETTINGS: [Setting; 12] = [
             let array = array.clone();
             Ok(async move { array.set_consistency(policy).await }.boxed_local())
         },
+    },
+    Setting {
+        key: "failfast",
+        values: MEMBER_FLAG,
+        is_slow: true,
+        prepare: |_, array, value| Ok(change_flag(array, DeviceFlags::FAIL_FAST, value)),
     },
     Setting {
         key: "integrity",
@@ -208,7 +217,32 @@ pub(crate) const SETTINGS: [Setting; 12] = [
             .boxed_local())
         },
     },
+    Setting {
+        key: "write-mostly",
+        values: MEMBER_FLAG,
+        is_slow: true,
+        prepare: |_, array, value| {
+            if array.status().level != level_name(Level::Raid1) {
+                return Err(Refusal::new("md heeds it at RAID-1 alone"));
+            }
+            Ok(change_flag(array, DeviceFlags::WRITE_MOSTLY, value))
+        },
+    },
 ];
+
+/// The values of a setting that is a flag of a member, as md's own in sysfs.
+const MEMBER_FLAG: &str = "a member, or - and a member";
+
+/// Sets a flag of the member that `value` names, or clears it where a `-` is before the name.
+fn change_flag<'a>(array: &Array, flag: DeviceFlags, value: &str) -> Change<'a> {
+    let none = DeviceFlags::default();
+    let (name, set, clear) = match value.strip_prefix('-') {
+        Some(name) => (name, none, flag),
+        None => (value, flag, none),
+    };
+    let (array, name) = (array.clone(), name.to_owned());
+    async move { array.change_flags(&name, set, clear).await }.boxed_local()
+}
 
 /// A change of the write-intent bitmap.
 enum BitmapChange {
@@ -233,6 +267,8 @@ fn parse_bitmap(text: &str) -> Result<BitmapChange, Refusal> {
     match (place, chunk_bytes) {
         ("none", None) => Ok(BitmapChange::Remove),
         ("internal", chunk_bytes) => Ok(BitmapChange::Internal { chunk_bytes }),
+        ("lockless", _) => Err(Refusal::new("a lockless bitmap is made with an array, and not added to one")
+            .advice("`mdspace create --bitmap lockless` makes one; `internal` can be added")),
         (path, chunk_bytes) if path.starts_with('/') => {
             Ok(BitmapChange::File(BitmapFile { path: path.into(), chunk_bytes }))
         }

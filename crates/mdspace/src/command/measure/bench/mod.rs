@@ -26,6 +26,7 @@ use engine::inspect::find_superblock;
 use engine::status::level_name;
 use engine::{AssembleOptions, Candidate, Durability, Member};
 use format::geometry::{Geometry, Level, Role, Shape, default_layout};
+use format::placement::BitmapChoice;
 use format::units::MemberByte;
 use io::AnyMember;
 use measure::{Bench, Figure, measure};
@@ -149,6 +150,10 @@ async fn bench_level(
     let chunk_bytes = if level.has_chunks() { arguments.chunk.0 } else { 0 };
     let kept = Kept {
         integrity: arguments.integrity && level.is_redundant(),
+        bitmap: match arguments.consistency_policy {
+            BenchPolicy::Bitmap if level.is_redundant() => BitmapChoice::DefaultChunk,
+            _ => BitmapChoice::None,
+        },
         parity_log: arguments.consistency_policy == BenchPolicy::Ppl,
         stripe_log: arguments.consistency_policy == BenchPolicy::Log && level.has_parity(),
     };
@@ -240,6 +245,7 @@ fn candidates(members: &[AnyMember]) -> Vec<Candidate<AnyMember>> {
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     integrity: bool,
+    bitmap: BitmapChoice,
     parity_log: bool,
     stripe_log: bool,
 }
@@ -258,6 +264,7 @@ async fn make_array(
         name: "bench".to_owned(),
         contents,
         integrity: kept.integrity,
+        bitmap: kept.bitmap,
         parity_log: kept.parity_log,
         stripe_log: kept.stripe_log,
         overwrite,

@@ -1,0 +1,214 @@
+//! Reads the write journal of an array, and writes to the members what they may lack, before the array is used. Of an
+//! array that is only read, the caller gives members whose writes stay in memory.
+//!
+//! For a row of a stripe whose data and parity are in the journal, both are written to the members. A row of which the
+//! journal has only data is written later, by [`crate::control`]: the members' own data and parity of that row still
+//! agree, so that the rest of the row can be read even where a member is missing, and new parity be computed.
+//!
+//! A replay that is cut short is repeated from its begin, as the journal stays as it is. Nothing here writes the journal
+//! or a superblock.
+//!
+//! Facts: `r5c_recovery_flush_log` and `r5c_recovery_analyze_meta_block` in `drivers/md/raid5-cache.c`.
+
+use crate::base::buffer::Pool;
+use crate::device::Device;
+use crate::metadata::partial_parity::Slots;
+use crate::seam::bytes::read_bytes;
+use crate::seam::error::Refusal;
+use crate::seam::member::Member;
+use crate::seam::observe::Why;
+use format::geometry::{Parity, Role};
+use format::journal::{BLOCK_BYTES, MetaBlock, Payload, Ring, checksum};
+use format::units::{ArrayByte, ComponentByte, Sectors, Slot};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// The device that holds the journal.
+pub(crate) struct Journal<M> {
+    pub(crate) device: Rc<Device<M>>,
+    ring: Ring,
+    set_uuid: [u8; 16],
+}
+
+/// What a row of a stripe has in the journal: the places of its blocks there.
+#[derive(Debug, Default)]
+struct Row {
+    blocks: BTreeMap<Slot, Sectors>,
+    has_parity: bool,
+    has_data: bool,
+}
+
+/// A row of which the journal has data alone: the places of its blocks there.
+pub(crate) type DataOnly = BTreeMap<Slot, Sectors>;
+
+/// What a replay found.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    /// Rows written to the members with data and parity.
+    pub(crate) whole: u64,
+    /// Rows of which the journal has data alone, by their component byte.
+    pub(crate) data_only: BTreeMap<u64, DataOnly>,
+    /// Blocks of the log, from its tail on.
+    pub(crate) blocks: u64,
+    /// The next sequence number behind it.
+    pub(crate) sequence: u64,
+}
+
+/// The state of a scan.
+struct Scan<'a, M> {
+    parity: &'a Parity,
+    slots: &'a Slots<M>,
+    pool: &'a Pool,
+    rows: BTreeMap<u64, Row>,
+    whole: u64,
+}
+
+impl<M: Member> Journal<M> {
+    pub(crate) fn new(device: Rc<Device<M>>) -> Self {
+        let (ring, set_uuid) = {
+            let superblock = device.superblock.borrow();
+            (Ring::of(&superblock), superblock.set_uuid)
+        };
+        Self { device, ring, set_uuid }
+    }
+
+    /// Where the log begins, by its superblock.
+    pub(crate) fn tail(&self) -> Sectors {
+        self.device.superblock.borrow().journal_tail.unwrap_or_default()
+    }
+
+    /// Replays the journal into the members of `slots`.
+    ///
+    /// # Errors
+    /// When the journal cannot be read, or does not begin where its superblock says.
+    pub(crate) async fn replay(&self, parity: &Parity, slots: &Slots<M>, pool: &Pool) -> Result<Replayed, Refusal> {
+        let ring = &self.ring;
+        let Some(first) = self.meta_block(self.tail(), parity, pool).await? else {
+            let reason = format!("no journal begins at sector {}, where its superblock says", self.tail().0);
+            return Err(Refusal::new(reason).of(&self.device.name).field("superblock.journal_tail"));
+        };
+        let mut scan = Scan { parity, slots, pool, rows: BTreeMap::new(), whole: 0 };
+        let (mut sequence, mut blocks) = (first.sequence, 0);
+        let mut next = Some(first);
+        while let Some(block) = next {
+            let own = 1 + block.payloads.iter().map(Payload::blocks).sum::<u64>();
+            if blocks + own > ring.blocks() || !(block.sequence == sequence || mutant!("journal-sequence-ignored")) {
+                break;
+            }
+            let mut at = ring.after(block.position, 1);
+            if !self.are_sound(at, &block, pool).await? && !mutant!("torn-journal-believed") {
+                break;
+            }
+            for payload in &block.payloads {
+                self.take(at, payload, &mut scan).await?;
+                at = ring.after(at, payload.blocks());
+            }
+            (blocks, sequence) = (blocks + own, block.sequence.wrapping_add(1));
+            next = self.meta_block(at, parity, pool).await?;
+        }
+        let mut data_only = BTreeMap::new();
+        for (row, found) in std::mem::take(&mut scan.rows) {
+            match found.has_parity {
+                true => self.write_row(row, &found, &mut scan).await?,
+                false => drop(data_only.insert(row, found.blocks)),
+            }
+        }
+        Ok(Replayed { whole: scan.whole, data_only, blocks, sequence })
+    }
+
+    /// The block at `at`.
+    pub(crate) async fn read(&self, at: Sectors, pool: &Pool) -> Result<Vec<u8>, Refusal> {
+        let place = self.device.absolute(self.ring.place(at));
+        let read = read_bytes(&self.device.member, pool, place, BLOCK_BYTES as u64).await;
+        read.map_err(|reason| Refusal::new(reason).of(&self.device.name).field("journal"))
+    }
+
+    /// The meta block at `at`; `None` where the journal ends.
+    async fn meta_block(&self, at: Sectors, parity: &Parity, pool: &Pool) -> Result<Option<MetaBlock>, Refusal> {
+        if !self.ring.holds(at) {
+            return Ok(None);
+        }
+        let bytes = self.read(at, pool).await?;
+        Ok(MetaBlock::decode(&bytes, at, parity.parities(), &self.set_uuid).ok())
+    }
+
+    /// Whether all blocks of a meta block are there. If one is not, power was lost while they were written.
+    async fn are_sound(&self, mut at: Sectors, block: &MetaBlock, pool: &Pool) -> Result<bool, Refusal> {
+        for payload in &block.payloads {
+            let checksums = match payload {
+                Payload::Data { checksum, .. } => std::slice::from_ref(checksum),
+                Payload::Parity { checksums, .. } => checksums,
+                Payload::Flush { .. } => &[],
+            };
+            for expected in checksums {
+                if checksum(&self.set_uuid, &self.read(at, pool).await?) != *expected {
+                    return Ok(false);
+                }
+                at = self.ring.after(at, 1);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Notes what one payload has of which row.
+    async fn take(&self, at: Sectors, payload: &Payload, scan: &mut Scan<'_, M>) -> Result<(), Refusal> {
+        let parity = scan.parity;
+        match payload {
+            Payload::Flush { rows: flushed } => {
+                let of_bytes = |row: &Sectors| row.checked_bytes();
+                flushed.iter().filter_map(of_bytes).for_each(|row| drop(scan.rows.remove(&row)));
+            }
+            Payload::Data { at: place, .. } => {
+                let byte = place.checked_bytes().filter(|byte| *byte < parity.array_bytes() && byte % 4096 == 0);
+                let byte = byte.ok_or_else(|| self.misplaced(*place))?;
+                let (slot, component, _) = parity.locate(ArrayByte(byte));
+                let row = scan.rows.entry(component.0).or_default();
+                if row.has_parity {
+                    // The row was written to the members before it was written again.
+                    let earlier = std::mem::take(row);
+                    self.write_row(component.0, &earlier, scan).await?;
+                }
+                let row = scan.rows.entry(component.0).or_default();
+                row.blocks.insert(slot, at);
+                row.has_data = true;
+            }
+            Payload::Parity { at: place, checksums } => {
+                let component = place.checked_bytes().filter(|at| at % 4096 == 0);
+                let stripe = component.map(|at| at / parity.chunk_bytes()).filter(|stripe| *stripe < parity.stripes());
+                let (Some(component), Some(stripe)) = (component, stripe) else { return Err(self.misplaced(*place)) };
+                let row = scan.rows.entry(component).or_default();
+                for (index, role) in Role::parities(checksums.len() as u16).enumerate() {
+                    let slot = parity.stripe(stripe).slot_of(role).expect("the level has this parity");
+                    row.blocks.insert(slot, self.ring.after(at, index as u64));
+                }
+                row.has_parity = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn misplaced(&self, at: Sectors) -> Refusal {
+        Refusal::new(format!("sector {}, beyond the array", at.0)).of(&self.device.name).field("journal.location")
+    }
+
+    /// Writes a row that has data and parity. One that has parity alone was flushed before.
+    async fn write_row(&self, row: u64, found: &Row, scan: &mut Scan<'_, M>) -> Result<(), Refusal> {
+        if !found.has_data {
+            return Ok(());
+        }
+        for (slot, at) in &found.blocks {
+            if let Some(device) = &scan.slots[slot.index()] {
+                write(device, row, &self.read(*at, scan.pool).await?, scan.pool).await?;
+            }
+        }
+        scan.whole += 1;
+        Ok(())
+    }
+}
+
+/// Writes a row's block to one member and its successor, before any request.
+pub(crate) async fn write<M: Member>(device: &Device<M>, row: u64, bytes: &[u8], pool: &Pool) -> Result<(), Refusal> {
+    // Through the layers: the member may have checksums, and a replacement.
+    let written = device.write_one(ComponentByte(row), pool.copy_of(bytes), Why::Data).await;
+    written.map_err(|error| Refusal::member_error(&device.name, &error))
+}

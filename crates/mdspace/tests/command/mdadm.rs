@@ -1,0 +1,250 @@
+//! mdadm's command line, end to end: arrays are created, assembled, changed and stopped by mdadm's own words, through a
+//! link of that name. `mdadm_examine.rs` compares `--examine` with mdadm.
+
+use crate::support::nbd::Nbd;
+use crate::support::{Run, Workplace, parsed};
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+/// Bytes of a member.
+const MEMBER_BYTES: u64 = 16 << 20;
+
+/// A directory with a link named mdadm, and members. What is served when the test ends is stopped.
+struct Place {
+    here: Workplace,
+}
+
+impl Place {
+    fn new(members: &[&str]) -> Self {
+        let here = Workplace::new();
+        symlink(env!("CARGO_BIN_EXE_mdspace"), here.path().join("mdadm")).expect("a link");
+        for member in members {
+            let file = std::fs::File::create(here.path().join(member)).expect("of our own");
+            file.set_len(MEMBER_BYTES).expect("it is sparse");
+        }
+        Self { here }
+    }
+
+    /// Runs the link, in UTC.
+    fn mdadm(&self, line: &str) -> Run {
+        let mut command = Command::new(self.here.path().join("mdadm"));
+        command.args(line.split_whitespace()).current_dir(self.here.path());
+        command.env("XDG_RUNTIME_DIR", self.here.path()).env("XDG_STATE_HOME", self.here.path().join("state"));
+        Run::new(line, command.env("TZ", "UTC").output().expect("it runs"))
+    }
+
+    /// `path` of a member, as servers know it.
+    fn path(&self, member: &str) -> String {
+        self.here.path().join(member).display().to_string()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.mdadm("--stop --scan");
+    }
+}
+
+/// The value behind `label : `.
+fn said<'a>(text: &'a str, label: &str) -> &'a str {
+    let line = text.lines().find(|line| line.trim_start().starts_with(&format!("{label} : ")));
+    line.and_then(|line| line.split_once(" : ")).unwrap_or_else(|| panic!("{label}: {text}")).1.trim()
+}
+
+#[test]
+fn an_array_is_made_shown_changed_and_stopped_by_mdadms_words() {
+    let place = Place::new(&["a", "b", "c", "d"]);
+    let created = place.mdadm("--create /dev/md/data --level=5 -n3 -c 64 --homehost=nas --assume-clean a b c");
+    created.expect(0, &["mdadm: array /dev/md/data started."]);
+    let detail = place.mdadm("--detail /dev/md/data").ok().text();
+    assert!(detail.starts_with("/dev/md/data:\n           Version : 1.2\n     Creation Time : "), "{detail}");
+    for (label, value) in [
+        ("Raid Level", "raid5"),
+        ("Raid Devices", "3"),
+        ("State", "clean"),
+        ("Layout", "left-symmetric"),
+        ("Chunk Size", "64K"),
+        ("Consistency Policy", "resync"),
+        ("Name", "nas:data"),
+        ("Active Devices", "3"),
+    ] {
+        assert_eq!(said(&detail, label), value, "{detail}");
+    }
+    let row = format!("       0       0        0        0      active sync   {}\n", place.path("a"));
+    assert!(detail.contains(&row), "{detail}");
+    let uuid = said(&detail, "UUID").to_owned();
+    let scanned = place.mdadm("-Ds").ok().text();
+    assert_eq!(scanned, format!("ARRAY /dev/md/data metadata=1.2 name=nas:data UUID={uuid}\n"));
+    let exported = place.mdadm("-D --export /dev/md/data").ok().text();
+    let expected =
+        format!("MD_LEVEL=raid5\nMD_DEVICES=3\nMD_METADATA=1.2\nMD_UUID={uuid}\nMD_DEVNAME=data\nMD_NAME=nas:data\n");
+    assert!(exported.starts_with(&expected), "{exported}");
+    place.mdadm("--detail --test /dev/md/data").expect(0, &[]);
+
+    place.mdadm("/dev/md/data --fail a --remove a --add d").expect(
+        0,
+        &[
+            &format!("mdadm: set {} faulty in /dev/md/data", place.path("a")),
+            &format!("mdadm: hot removed {} from /dev/md/data", place.path("a")),
+            &format!("mdadm: added {}", place.path("d")),
+        ],
+    );
+    place.mdadm("--wait /dev/md/data"); // 1 if the recovery has ended already
+    place.here.run("wait data healthy").ok();
+    place.mdadm("--wait /dev/md/data").expect(1, &[]);
+    let detail = place.mdadm("--detail /dev/md127").ok().text();
+    assert_eq!(said(&detail, "Active Devices"), "3", "{detail}");
+    assert!(detail.contains(&format!("active sync   {}\n", place.path("d"))), "{detail}");
+    let found = place.mdadm("-Q /dev/md/data").ok().text();
+    let expected = "/dev/md/data: 30.00MiB raid5 3 devices, 0 spares. Use mdadm --detail for more detail.\n";
+    assert_eq!(found, expected);
+    assert!(place.mdadm("-Q b").ok().text().contains("device 1 in 3 device active raid5 /dev/md/data."));
+
+    place.mdadm("--grow /dev/md/data --bitmap=internal").ok();
+    let mdstat = place.here.run("mdstat").ok().text();
+    let expected = "md127 : active raid5 d[3] c[2] b[1]\n      30720 blocks super 1.2 level 5, 64k chunk, algorithm 2 \
+                    [3/3] [UUU]\n      bitmap: 0/1 pages [0KB], ";
+    assert!(mdstat.contains(expected) && mdstat.ends_with("\nunused devices: <none>\n"), "{mdstat}");
+    place.mdadm("--misc --action=check /dev/md/data").ok();
+    place.mdadm("--wait-clean /dev/md/data").ok();
+    let status = parsed(&place.here.run("status --json").ok().text());
+    let uri = status["served"]["nbd"].as_str().expect("a URI").to_owned();
+    let client = Nbd::connect(uri.split_once("socket=").expect("a socket").1);
+    place.mdadm("--stop /dev/md/data").expect(1, &["mdadm: Cannot get exclusive access to /dev/md/data: Perhaps"]);
+    drop(client);
+    while parsed(&place.here.run("status --json").ok().text())["served"]["clients"] != 0 {}
+    place.mdadm("--stop /dev/md/data").expect(0, &["mdadm: stopped /dev/md/data"]);
+    place.mdadm("--detail /dev/md/data").expect(1, &["mdadm: cannot open /dev/md/data: No such file or directory"]);
+    place.mdadm("--detail --test /dev/md/data").expect(4, &[]);
+}
+
+#[test]
+fn arrays_are_assembled_as_mdadm_assembles_them() {
+    let place = Place::new(&["a", "b"]);
+    place.here.run("create --level 1 --name host:music a b").ok();
+    place
+        .mdadm("--assemble /dev/md0 a")
+        .expect(1, &["assembled from 1 drive - need all 2 to start it (use --run to insist)."]);
+    place.mdadm("-A /dev/md0 a gone").expect(1, &["cannot open", "No such file or directory"]);
+    place.mdadm("-A /dev/md0 a b --readonly").expect(0, &["mdadm: /dev/md0 has been started with 2 drives."]);
+    let status = parsed(&place.here.run("status --json").ok().text());
+    assert_eq!((&status["name"], &status["read_only"]), (&"host:music".into(), &true.into()));
+    assert!(place.here.run("mdstat").ok().text().contains("md0 : active (read-only) raid1 b[1] a[0]\n"));
+    place.mdadm("-A /dev/md0 a b").expect(1, &["/dev/md0 is already in use"]);
+    place.mdadm("-S /dev/md0").ok();
+
+    let directory = place.here.path().display();
+    let config = format!("DEVICE {directory}/a {directory}/b\n{}", place.mdadm("-Es a b").ok().text());
+    std::fs::write(place.here.path().join("conf"), config).expect("written");
+    place.mdadm("--assemble --scan -c conf").expect(0, &["mdadm: /dev/md/music has been started with 2 drives."]);
+    place.mdadm("--stop --scan").expect(0, &["mdadm: stopped /dev/md/music"]);
+    place.mdadm("-A -c conf /dev/md/music").expect(0, &["started with 2 drives"]);
+    place.mdadm("-S /dev/md/music").ok();
+    place.mdadm("-A -c conf /dev/md/video").expect(1, &["/dev/md/video not identified in config file."]);
+
+    place.mdadm("-A /dev/md/new --update=name --name=new --homehost=nas a b").expect(0, &["2 drives"]);
+    assert_eq!(place.mdadm("-Ds").ok().text().split(' ').nth(3), Some("name=nas:new"));
+    place.mdadm("-S /dev/md/new").ok();
+    place.mdadm("-A -R /dev/md/new a").expect(0, &["started with 1 drive (out of 2)."]);
+    place.mdadm("-D -t /dev/md/new").expect(1, &[]);
+}
+
+#[test]
+fn what_create_is_told_is_in_the_superblocks() {
+    let place = Place::new(&["a", "b", "c", "d"]);
+    let uuid = "01020304:05060708:090a0b0c:0d0e0f10";
+    place.mdadm(&format!("-C /dev/md0 -l1 -n2 -z 10001 -u {uuid} --failfast a -W b")).ok();
+    place.mdadm("-S /dev/md0").ok();
+    let examined = parsed(&place.here.run("examine --json a b").ok().text());
+    let of = |member: usize| {
+        let found = &examined["members"][member];
+        (found["write_mostly"].as_bool(), found["failfast"].as_bool())
+    };
+    assert_eq!((of(0), of(1)), ((Some(false), Some(true)), (Some(true), Some(true))), "{examined}");
+    assert_eq!(examined["arrays"][0]["uuid"], uuid);
+    assert_eq!(examined["arrays"][0]["status"]["component_bytes"], 10_001 << 10);
+
+    place.mdadm(&format!("-C /dev/md5 -l1 -n2 -e0.90 -u {uuid} c d")).ok();
+    let detail = place.mdadm("-D /dev/md5").ok().text();
+    assert_eq!((said(&detail, "Version"), said(&detail, "Preferred Minor")), ("0.90", "5"), "{detail}");
+    place.mdadm("-S /dev/md5").ok();
+    let text = place.mdadm("-E d").ok().text();
+    assert_eq!((said(&text, "UUID"), said(&text, "Preferred Minor")), (uuid, "5"), "{text}");
+}
+
+#[test]
+fn flags_are_set_and_cleared_and_any_spare_replaces_a_member() {
+    let place = Place::new(&["a", "b", "c", "d"]);
+    place.mdadm("-C /dev/md0 -l1 -n2 -x1 --assume-clean a b c").ok();
+    let rows = || place.mdadm("-D /dev/md0").ok().text();
+    place.mdadm("/dev/md0 --add -W --failfast d").expect(0, &[&format!("mdadm: added {}", place.path("d"))]);
+    assert!(rows().contains(&format!("writemostly failfast spare   {}\n", place.path("d"))), "{}", rows());
+    assert!(place.here.run("mdstat").ok().text().contains(" d[3](W)(S) c[2](S) "), "as the driver marks them");
+    place.here.run("set failfast=-d write-mostly=b").ok();
+    assert!(rows().contains(&format!("active sync writemostly   {}\n", place.path("b"))), "{}", rows());
+    assert!(rows().contains(&format!("writemostly spare   {}\n", place.path("d"))), "{}", rows());
+    place.here.run("set write-mostly=e").expect(2, &["e"]);
+
+    let marked = format!("mdadm: Marked {} in /dev/md0 for replacement", place.path("a"));
+    place.mdadm("/dev/md0 --replace a").expect(0, &[&marked]);
+    place.here.run("wait healthy").ok();
+    while rows().contains("rebuilding") {}
+    assert!(rows().contains(&format!("active sync   {}\n", place.path("c"))), "{}", rows());
+    place.mdadm("/dev/md0 --remove a d").ok();
+    place.here.run("replace b").expect(2, &["the array has no spare", "name the new member"]);
+    place.mdadm("-S /dev/md0").ok();
+    let examined = parsed(&place.here.run("examine --json b d").ok().text());
+    let is_write_mostly = |member: usize| examined["members"][member]["write_mostly"] == true;
+    assert!(is_write_mostly(0) && is_write_mostly(1), "{examined}");
+}
+
+#[test]
+fn nothing_of_somebodys_is_overwritten_and_what_is_not_here_changes_nothing() {
+    let place = Place::new(&["a", "b", "c"]);
+    place.here.run("create --level 1 --name host:kept a b").ok();
+    let before = place.here.contents(&["a", "b", "c"]);
+    for (line, status, word) in [
+        ("--create /dev/md0 -l1 -n2 a c", 2, "--run"),
+        ("--create /dev/md0 -l1 -n2 c", 2, "You haven't given enough devices"),
+        ("--create /dev/md0 -l1 -n1 a b", 2, "You have listed more devices (2) than are in the array(1)!"),
+        ("--create /dev/md0 -n2 a b", 2, "a RAID level is needed"),
+        ("--create /dev/md0 -l7 -n2 a b", 2, "invalid raid level: 7"),
+        ("--create /dev/md0 -l1 -n2 -e imsm a b", 2, "--metadata=imsm: not here"),
+        ("--create /dev/md0 -l1 -n2 -z 1T -R a c", 2, "a member has room for only"),
+        ("--create /dev/md0 -l1 -n2 -u 12:34 a b", 2, "Bad uuid: 12:34"),
+        ("--create /dev/md0 -l1 -n2 -e0.90 -R a -W c", 2, "wrong state"),
+        ("--create /dev/md0 -l1 -n2 a gone", 2, "cannot open"),
+        ("--create x -l1 -n2 a b", 2, "unexpected name for a device"),
+        ("--zero-superblock a c", 2, ""),
+        ("--zero-superblock a", 2, "--force"),
+        ("--assemble /dev/md0 --update=resync a b", 2, "--update=resync: not yet"),
+        ("--assemble /dev/md0 --metadata=1.0 a b", 1, "No md superblock of version 1.0 on"),
+        ("--assemble --scan --metadata=1.2", 2, "--metadata: not yet with --scan"),
+        ("--assemble --scan -c none", 2, "--config=none: not yet"),
+        ("--examine --metadata=imsm a", 2, "--metadata=imsm: not here"),
+        ("--examine -e 0.90 a", 1, "No md superblock of version 0.90 on a"),
+        ("--build /dev/md0 -l0 -n2 a b", 2, "--build: not here"),
+        ("--incremental a", 2, "--incremental: not yet"),
+        ("--grow /dev/md0 --level=5", 2, "--level: not yet"),
+        ("/dev/md0 --add c", 1, "cannot open /dev/md0"),
+        ("", 2, "mdadm --help"),
+    ] {
+        place.mdadm(line).expect(status, &[word]);
+        assert!(place.here.contents(&["a", "b", "c"]) == before, "{line}: changed something");
+    }
+    assert!(place.mdadm("-Ds").ok().text().is_empty());
+    place.mdadm("--zero-superblock --force a b").ok();
+    place.mdadm("--examine a").expect(1, &["No md superblock detected on a."]);
+}
+
+#[test]
+fn help_and_version_are_there_under_both_names() {
+    let place = Place::new(&[]);
+    for line in ["--help", "-A --help"] {
+        assert!(place.mdadm(line).ok().text().contains("mdadm --create /dev/md/NAME"), "{line}");
+    }
+    assert!(place.here.run("mdadm --help").ok().text().contains("mdadm --create /dev/md/NAME"));
+    assert!(place.mdadm("--help-options").ok().text().contains("--zero-superblock\n      mdspace wipe"));
+    place.mdadm("--version").expect(0, &["mdadm - v4.2 - 2021-12-30 - mdspace 0."]);
+    place.here.run("mdadm -V").expect(0, &["mdadm - v4.2"]);
+}

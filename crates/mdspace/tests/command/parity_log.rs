@@ -1,0 +1,187 @@
+//! Arrays with a partial parity log or a write journal: created, written to, and assembled after their server was killed.
+
+use crate::support::nbd::Nbd;
+use crate::support::{Server, Workplace, parsed};
+use rustix::process::Signal;
+
+const CREATE: &str = "create --level 5 --chunk 16K --size 8M --consistency-policy ppl a b c";
+
+#[test]
+fn a_policy_that_contradicts_the_array_is_refused_by_name() {
+    let table = [
+        ("--level 6 --consistency-policy ppl a b c d", "only RAID-5 has a partial parity log"),
+        ("--level 5 --consistency-policy ppl --bitmap internal a b c", "has the policy `bitmap`"),
+        ("--level 5 --consistency-policy resync --bitmap ./bits a b c", "has the policy `bitmap`"),
+        ("--level 5 --consistency-policy bitmap --bitmap none a b c", "--bitmap none"),
+        ("--level 5 --consistency-policy ppl --integrity a b c", "checksums are not kept"),
+        ("--level 5 --consistency-policy ppl --bitmap-chunk 64M a b c", "there is no bitmap"),
+        ("--level 5 --consistency-policy ppl --data-offset 256K a b c", "placement.ppl"),
+    ];
+    let here = Workplace::new();
+    for (words, reason) in table {
+        here.run(&format!("create --size 8M {words}")).expect(2, &[reason]);
+        assert_eq!(std::fs::read_dir(here.path()).expect("it is there").count(), 0, "{words}");
+    }
+}
+
+#[test]
+fn the_policy_is_shown_and_excludes_others() {
+    let here = Workplace::new();
+    let policies = [("ppl", "ppl", "ppl"), ("bitmap", "bitmap", "bitmap"), ("resync", "resync", "")];
+    for (asked, shown, feature) in policies {
+        here.run(&format!("create --level 5 --size 8M --force --consistency-policy {asked} a b c")).ok();
+        let examined = here.run("examine a b c --json").ok().text();
+        assert!(examined.contains(&format!("\"{feature}\"")) || feature.is_empty(), "{asked}: {examined}");
+        let server = Server::of(&here, "serve a b c --nbd unix:n --control k");
+        assert_eq!(parsed(&here.run("status --json --control k").ok().text())["consistency_policy"], shown);
+        if asked == "ppl" {
+            here.run("set bitmap=internal --control k")
+                .expect(2, &["a partial parity log", "set consistency-policy=bitmap"]);
+            here.run("set integrity=on --control k").expect(2, &["a partial parity log"]);
+        }
+        here.run("stop --control k").ok();
+        assert_eq!(server.wait(), Some(0));
+    }
+}
+
+#[test]
+fn the_policy_of_a_served_array_changes_and_its_data_stays() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 16K --size 8M --bitmap none a b c").ok();
+    let bytes = (0..4_u32 << 20).map(|at| (at / 997) as u8).collect::<Vec<_>>();
+    here.run_with("write a b c", &bytes).ok();
+    for policy in ["ppl", "bitmap", "ppl", "resync", "bitmap", "resync"] {
+        let server = Server::of(&here, "serve a b c --nbd unix:n --control k");
+        here.run(&format!("set consistency-policy={policy} --control k")).ok();
+        let status = parsed(&here.run(&format!("set --json consistency-policy={policy} --control k")).ok().text());
+        assert_eq!(status["consistency_policy"], policy);
+        let mut client = Nbd::connect(here.path().join("n").to_str().expect("UTF-8"));
+        client.request(1, 0, 4096, &bytes[..4096]);
+        assert_eq!(client.reply(), 0);
+        drop(client);
+        here.run("stop --control k").ok();
+        assert_eq!(server.wait(), Some(0));
+        let examined = here.run("examine a b c --json").ok().text();
+        assert_eq!(examined.contains("\"ppl\""), policy == "ppl", "{policy}: {examined}");
+        for members in ["a b c", "a b"] {
+            let read = here.run(&format!("read {members} --length 4M"));
+            assert!(read.ok().stdout == bytes, "{policy}: {members}");
+        }
+    }
+}
+
+#[test]
+fn a_policy_that_a_served_array_cannot_have_is_refused_by_name() {
+    let table = [
+        ("--level 5 a b c", "none", "\"none\" is not a consistency policy"),
+        ("--level 5 a b c", "journal", "values: resync, bitmap, ppl, or log"),
+        ("--level 6 a b c d", "ppl", "only level 5 has a partial parity log"),
+        ("--level 5 --integrity a b c", "ppl", "checksums, which a replay of a partial parity log does not keep"),
+        ("--level 5 --data-offset 64K a b c", "ppl", "a chunk's log takes 1032"),
+        ("--level 0 a b c", "bitmap", "a level without redundancy has no bitmap"),
+    ];
+    for (words, policy, reason) in table {
+        let here = Workplace::new();
+        here.run(&format!("create --size 8M {words}")).ok();
+        let members: Vec<&str> = words.split(' ').filter(|word| word.len() == 1 && "abcd".contains(word)).collect();
+        let server = Server::of(&here, &format!("serve {} --nbd unix:n --control k", members.join(" ")));
+        let before = parsed(&here.run("status --json --control k").ok().text());
+        here.run(&format!("set consistency-policy={policy} --control k")).expect(2, &[reason]);
+        let after = parsed(&here.run("status --json --control k").ok().text());
+        assert_eq!(before["events"], after["events"], "{words} {policy}: nothing was written");
+        here.run("stop --control k").ok();
+        assert_eq!(server.wait(), Some(0));
+    }
+}
+
+#[test]
+fn after_a_kill_a_missing_member_is_right_without_force() {
+    for lost in ["a", "b", "c"] {
+        let here = Workplace::new();
+        here.run(CREATE).ok();
+        let bytes = (0..4_u32 << 20).map(|at| (at / 997) as u8).collect::<Vec<_>>();
+        here.run_with("write a b c", &bytes).ok();
+        let server = Server::of(&here, "serve a b c --nbd unix:n --control k");
+        let mut client = Nbd::connect(here.path().join("n").to_str().expect("UTF-8"));
+        let block = [7; 4096];
+        for at in [0, 20 << 10, 40 << 10, 1 << 20] {
+            client.request(1, at, 4096, &block);
+            assert_eq!(client.reply(), at);
+        }
+        server.signal(Signal::KILL);
+        assert_eq!(server.wait(), None);
+        let left: Vec<_> = ["a", "b", "c"].into_iter().filter(|member| *member != lost).collect();
+        let mut expected = bytes;
+        for at in [0, 20 << 10, 40 << 10, 1 << 20] {
+            expected[at..at + 4096].copy_from_slice(&block);
+        }
+        for command in ["read", "read --force"] {
+            let read = here.run(&format!("{command} {} --length 4M", left.join(" ")));
+            assert!(read.ok().stdout == expected, "{command} without {lost}");
+            assert!(read.stderr.contains("partial parity log was replayed in memory"), "{}", read.stderr);
+        }
+        let write = here.run_with(&format!("write {} --offset 2M", left.join(" ")), &block);
+        assert!(write.ok().stderr.contains("partial parity log was replayed"), "{}", write.stderr);
+        expected[2 << 20..(2 << 20) + 4096].copy_from_slice(&block);
+        assert!(here.run(&format!("read {} --length 4M", left.join(" "))).ok().stdout == expected, "without {lost}");
+    }
+}
+
+#[test]
+fn a_write_journal_that_contradicts_the_array_is_refused_by_name() {
+    let table = [
+        ("--level 1 --write-journal j a b", "only levels 4, 5 and 6 have a write journal"),
+        ("--level 5 --write-journal j --metadata 1.0 a b c", "choose --metadata 1.2"),
+        ("--level 5 --write-journal j --bitmap internal a b c", "leave out --bitmap"),
+        ("--level 5 --write-journal j --consistency-policy log a b c", "leave out --consistency-policy"),
+        ("--level 5 --write-journal a a b c", "given twice"),
+    ];
+    let here = Workplace::new();
+    for (words, reason) in table {
+        here.run(&format!("create --size 8M {words}")).expect(2, &[reason]);
+        assert_eq!(std::fs::read_dir(here.path()).expect("it is there").count(), 0, "{words}");
+    }
+    std::fs::File::create(here.path().join("j")).and_then(|file| file.set_len(1_060_000)).expect("it is made");
+    here.run("create --size 8M --level 5 --write-journal j a b c").expect(2, &["j: ", "journal"]);
+    assert_eq!(std::fs::read_dir(here.path()).expect("it is there").count(), 1, "the new members are removed again");
+}
+
+#[test]
+fn a_killed_server_of_an_array_with_a_write_journal_has_lost_nothing_and_needs_no_resync() {
+    let here = Workplace::new();
+    here.run("create --level 6 --chunk 16K --size 8M --write-journal j a b c d").ok();
+    let mut bytes = (0..4_u32 << 20).map(|at| (at / 997) as u8).collect::<Vec<_>>();
+    here.run_with("write a b c d j", &bytes).ok();
+    let server = Server::of(&here, "serve a b c d j --nbd unix:n --control k");
+    let status = parsed(&here.run("status --json --control k").ok().text());
+    assert_eq!(status["consistency_policy"], "journal");
+    assert_eq!(status["members"][4]["state"], "journal");
+    for policy in ["resync", "bitmap", "log"] {
+        here.run(&format!("set consistency-policy={policy} --control k"))
+            .expect(2, &["from its creation on, or never"]);
+    }
+    here.run("remove j --control k").expect(2, &["write journal"]);
+    let mut client = Nbd::connect(here.path().join("n").to_str().expect("UTF-8"));
+    let block = [7; 4096];
+    for at in [0, 20 << 10, 40 << 10, 1 << 20] {
+        client.request(1, at, 4096, &block);
+        assert_eq!(client.reply(), at);
+        bytes[at as usize..][..4096].copy_from_slice(&block);
+    }
+    server.signal(Signal::KILL);
+    assert_eq!(server.wait(), None);
+    here.run("read a b c d").expect(2, &["write journal, which is not given"]);
+    for left in ["a b c d j", "b d j", "a c j"] {
+        let read = here.run(&format!("read {left} --length 4M"));
+        assert!(read.ok().stdout == bytes, "{left}");
+        assert!(read.stderr.contains("the write journal was replayed in memory"), "{}", read.stderr);
+    }
+    let write = here.run_with("write b d j --offset 2M", &block);
+    assert!(write.ok().stderr.contains("the write journal was replayed: it held"), "{}", write.stderr);
+    bytes[2 << 20..(2 << 20) + 4096].copy_from_slice(&block);
+    let read = here.run("read b d j --length 4M");
+    assert!(read.ok().stdout == bytes && !read.stderr.contains("replayed"), "{}", read.stderr);
+    // The members that were not there lack the replay.
+    let read = here.run("read a b c d j --length 4M");
+    assert!(read.ok().stdout == bytes && read.stderr.contains("not used: stale"), "{}", read.stderr);
+}

@@ -1,0 +1,61 @@
+#!/bin/bash
+# One test of mdadm's own suite, against `mdspace mdadm`: the scripts as they are, but for the places where they look.
+#
+#   run.sh MDSPACE SUITE MINUTES LOGS TEST...
+#
+# SUITE is a copy of mdadm's repository, MINUTES the time of a test. Runs in a guest (tests/kernel/init.sh) without the md
+# driver. For each test a line is printed: its name, how it ended (passed, skipped, failed, late), and where it ended.
+# Each test's log goes to the directory LOGS. What stands between the suite and mdspace is here and in mdadm.sh beside this
+# file, and judges nothing:
+# * /dev/mdN is a link to an NBD device of the kernel, which is a client of the served array.
+# * /proc/mdstat is what `mdspace mdstat` prints, and files below /proc/sys/dev/raid are files of the same names.
+# * udev, SELinux and systemd are not there: the programs that the suite calls for them do nothing.
+set -uo pipefail
+export MDSPACE=$1
+suite=$2 minutes=$3 logs=$4 here=$(cd "$(dirname "$0")" && pwd)
+shift 4
+hostname suite # the guest has none, and the suite looks for it in names
+modprobe loop max_loop=14
+modprobe nbd nbds_max=16 max_part=0
+
+export ADAPTER=$SCRATCH/adapter XDG_RUNTIME_DIR=$SCRATCH/run
+mkdir -p "$ADAPTER/bin" "$ADAPTER/raid" "$XDG_RUNTIME_DIR" "$logs" "$SCRATCH/files" "$SCRATCH/suite"
+cp -r "$suite/test" "$suite/tests" "$SCRATCH/suite"
+echo 1000 >"$ADAPTER/raid/speed_limit_min"
+echo 200000 >"$ADAPTER/raid/speed_limit_max"
+
+for program in udevadm systemctl setenforce modprobe getenforce; do
+    printf '#!/bin/sh\nexit 0\n' >"$ADAPTER/bin/$program"
+done
+cp "$here/mdadm.sh" "$ADAPTER/bin/mdadm"
+printf '#!/bin/sh\nexec "$MDSPACE" mdstat\n' >"$ADAPTER/bin/mdstat"
+chmod +x "$ADAPTER"/bin/*
+export PATH=$ADAPTER/bin:$PATH
+unset -f modprobe
+
+cd "$SCRATCH/suite"
+sed -i "s#^targetdir=.*#targetdir=$SCRATCH/files#; s#^config=.*#config=$SCRATCH/mdadm.conf#" test
+# A new file of that length is enough, and has no superblock.
+sed -i 's#dd if=/dev/zero of=$targetdir/mdtest$d count=$sz bs=1K#truncate -s ${sz}K $targetdir/mdtest$d#' tests/func.sh
+sed -i '/start_ro/d; /mdadm --zero $targetdir\/mdtest$d/d' tests/func.sh
+find test tests -maxdepth 1 -type f -print0 | xargs -0 sed -i \
+    "s#/proc/mdstat#<(mdstat)#g; s#/proc/sys/dev/raid/#$ADAPTER/raid/#g; s#/var/tmp/#$SCRATCH/files/#g"
+
+for test; do
+    rm -rf "$SCRATCH/files" && mkdir "$SCRATCH/files"
+    log=$logs/$test began=$SECONDS
+    timeout --kill-after=10 "$((minutes * 60))" ./test --tests="$test" --keep-going --logdir="$SCRATCH/files" \
+        >"$log" 2>&1
+    status=$?
+    cat "$SCRATCH/files/log" "$SCRATCH/files/$test.log" >>"$log" 2>/dev/null
+    ended=failed
+    grep -q succeeded "$log" && ended=passed
+    grep -q '\.\.\. .*skipping' "$log" && ended=skipped
+    [ $status = 124 ] || [ $status = 137 ] && ended=late
+    # Where it ended: the suite's own word, or else the last command and what was said to it.
+    last=$(sed -n 's/^\t*ERROR: /ERROR: /p' "$log" | tail -n 1)
+    [ -n "$last" ] || last=$(grep -hE '^\++ |^mdadm: ' "$log" | grep -vE 'save_log|^\++ (cat|rv=|return|status=|logfile=|echo|dmesg|cp|array=)' | tail -n 3 | tr '\n' ' ')
+    echo "$test|$ended|$((SECONDS - began)) s|$last"
+    "$ADAPTER/bin/mdadm" --stop --scan >/dev/null 2>&1
+    for device in /dev/loop{0..13}; do losetup -d "$device" 2>/dev/null; done
+done
