@@ -193,7 +193,8 @@ impl Scene {
         }
         let here = (0..).zip(members).filter(|(slot, _)| !shape.missing.contains(slot)).map(|(_, member)| member);
         *scene.members.borrow_mut() = here.collect();
-        let array = assemble(&scene.members.borrow(), world, true).await.expect("it was just made");
+        let members = scene.members.borrow().clone();
+        let array = assemble(&members, world, true).await.expect("it was just made");
         scene.truth.borrow_mut().0 = vec![Sector::default(); array.bytes() as usize / SECTOR];
         scene
     }
