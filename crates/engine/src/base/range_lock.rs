@@ -78,6 +78,14 @@ impl RangeLocks {
         self.state.borrow().requests.iter().any(overlaps)
     }
 
+    /// Widens what waits to whole units. Each request keeps its place, so the order in which they are granted stays.
+    pub(crate) fn widen_waiting(&self, unit: u64) {
+        for request in self.state.borrow_mut().requests.iter_mut().filter(|request| !request.granted) {
+            let Range { start, end } = request.range;
+            request.range = start / unit * unit..end.checked_next_multiple_of(unit).unwrap_or(u64::MAX);
+        }
+    }
+
     fn release(&self, ticket: u64) {
         let mut wake = smallvec::SmallVec::<[Waker; 4]>::new();
         {
@@ -131,6 +139,11 @@ pub(crate) struct OwnedLock {
 }
 
 impl OwnedLock {
+    /// What it locks.
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.locks.state.borrow_mut().find(self.ticket).range.clone()
+    }
+
     /// Whether the lock is held.
     pub(crate) fn is_granted(&self) -> bool {
         self.locks.state.borrow_mut().find(self.ticket).granted

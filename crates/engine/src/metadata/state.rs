@@ -12,6 +12,7 @@ use crate::metadata::record::Record;
 use crate::metadata::stripe_log::StripeLog;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
+use format::geometry::Geometry;
 use std::cell::{OnceCell, Ref, RefMut};
 use std::rc::Rc;
 
@@ -74,6 +75,15 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// From now on this is the array's log, or it has none.
     pub(super) fn set_parity_log(&self, guard: &MetadataGuard<'_>, log: Option<ParityLog>) {
         *self.parity_log.borrow_mut(guard) = log.map(Rc::new);
+        self.lock_whole_stripes();
+    }
+
+    /// Has writes that wait for a change of the log lock whole stripes, as later ones do: a log has one entry of a stripe
+    /// at a time. No write is under way.
+    fn lock_whole_stripes(&self) {
+        if let Geometry::Parity(parity) = self.core.geometry() {
+            self.core.locks.widen_waiting(parity.chunk_bytes());
+        }
     }
 
     /// Whether the array has a stripe log.
@@ -89,6 +99,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// From now on this is the array's stripe log, or it has none.
     pub(super) fn set_stripe_log(&self, guard: &MetadataGuard<'_>, log: Option<StripeLog>) {
         *self.stripe_log.borrow_mut(guard) = log.map(Rc::new);
+        self.lock_whole_stripes();
     }
 
     /// The write journal that is in use.

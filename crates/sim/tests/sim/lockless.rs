@@ -13,11 +13,10 @@ use format::lockless::{ChunkState, STATES_AT};
 use format::placement::BitmapChoice;
 use format::superblock::{Superblock, Version, decode};
 use format::units::MemberByte;
-use futures_util::future::{Either, join, select};
+use futures_util::future::join;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -194,7 +193,8 @@ impl Scene {
         }
         let here = (0..).zip(members).filter(|(slot, _)| !shape.missing.contains(slot)).map(|(_, member)| member);
         *scene.members.borrow_mut() = here.collect();
-        let array = assemble(&scene.members.borrow(), world, true).await.expect("it was just made");
+        let members = scene.members.borrow().clone();
+        let array = assemble(&members, world, true).await.expect("it was just made");
         scene.truth.borrow_mut().0 = vec![Sector::default(); array.bytes() as usize / SECTOR];
         scene
     }
@@ -211,11 +211,11 @@ impl Scene {
                     self.act(&array, random, world).await;
                 }
             };
-            match select(pin!(idle), pin!(requests)).await {
-                Either::Left(_) => panic!("{}: idle work ended", self.context),
-                Either::Right(((), _idle)) => {}
-            }
-            array.stop().await.unwrap_or_else(|error| panic!("{}: {error}", self.context));
+            let course = async {
+                requests.await;
+                array.stop().await.unwrap_or_else(|error| panic!("{}: {error}", self.context));
+            };
+            join(idle, course).await; // a stop ends idle work
             self.truth.borrow_mut().flushed();
             self.check_stopped(world).await;
             if random.borrow_mut().once_in(2) {
@@ -356,6 +356,10 @@ impl Scene {
         array.recover(&|_, _| {}).await.expect("nothing fails");
         let found = read_all(&array, &self.context).await;
         self.truth.borrow_mut().pin(&found, &self.context);
+        // A round of superblocks may have been cut short. A write brings all members to the same events.
+        self.truth.borrow_mut().begin(0, &found[..SECTOR]);
+        array.write(0, array.pool().copy_of(&found[..SECTOR]), Durability::Stable).await.expect("nothing fails");
+        self.truth.borrow_mut().flushed();
         self.scrub(&array).await;
         array.stop().await.unwrap_or_else(|error| panic!("{}: {error}", self.context));
         true

@@ -3,6 +3,7 @@
 //! after a replay.
 
 use super::log_scene::{Scene, Seen, Shape, assemble, histories, play, superblock_of};
+use super::policy_records;
 use engine::{AssembleOptions, Candidate, ConsistencyPolicy, Durability};
 use format::geometry::{Level, default_layout};
 use format::superblock::{DeviceRole, Version};
@@ -62,6 +63,7 @@ fn a_loss_of_power_and_of_members_costs_nothing() {
         play(seed, shape, random, &mut seen, look);
         assert_eq!(seen.wrong, [""; 0]);
     }
+    policy_records::print(&seen.histories);
     assert!(seen.dirty > 0 && seen.twice > 0 && moved > 0, "each situation was met: {seen:?}");
     assert_eq!(seen.unknown, 0);
 }

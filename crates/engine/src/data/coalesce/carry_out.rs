@@ -5,7 +5,7 @@
 
 use crate::base::write_set::WriteSet;
 use crate::base::yield_now::yield_now;
-use crate::core::authority::{Authority, Logging, Marked};
+use crate::core::authority::{Authority, Marked};
 use crate::data::coalesce::coalescer::WriteBatch;
 use crate::data::coalesce::stripe_write::{Phase, StripeWrite, WriteResult};
 use crate::data::plane::DataPlane;
@@ -15,7 +15,6 @@ use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;
 use format::geometry::Parity;
 use futures_util::future::{Either, select};
-use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -81,9 +80,6 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     pub(super) async fn write_batch(&self, parity: &Parity, mut batch: WriteBatch) -> WriteResult {
-        if self.authority.logging() != Logging::Nothing {
-            Box::pin(self.lock_for_log(parity, &mut batch)).await;
-        }
         let patches = std::mem::take(&mut batch.patches);
         let patches = match self.are_whole_blocks(&patches) {
             true => patches,
@@ -94,20 +90,6 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         change.end();
         drop(batch.locks);
         written
-    }
-
-    /// Locks all of a stripe whose rows were locked before a log began: the log has one entry of a stripe at a time.
-    async fn lock_for_log(&self, parity: &Parity, batch: &mut WriteBatch) {
-        let stripe = parity.component_of(&batch.stripes);
-        if batch.is_full || batch.locked == stripe {
-            return;
-        }
-        batch.locks.clear();
-        self.coalescer.close_within(&stripe);
-        let lock = self.request_lock(stripe.clone());
-        poll_fn(|context| lock.poll_granted(context)).await;
-        batch.locked = stripe;
-        batch.locks.push(lock);
     }
 
     /// Writes stripes, between the marks that come before and after. `DataPlane::marked` has the same order, and is no

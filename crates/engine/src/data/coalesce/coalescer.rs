@@ -171,7 +171,6 @@ impl Coalescer {
         };
         let mut batch = WriteBatch {
             stripes: write.stripes.clone(),
-            locked: write.locked.borrow().clone(),
             unit: write.unit,
             is_full: is_full(write),
             patches: patches(write),
@@ -240,8 +239,6 @@ impl Coalescer {
 /// What is written together, and the locks on it.
 pub(super) struct WriteBatch {
     pub(super) stripes: Range<u64>,
-    /// The component bytes that it locks, of the first of them.
-    pub(super) locked: Range<u64>,
     /// The fixed unit when they were locked.
     pub(super) unit: Option<u32>,
     /// All bytes of all its stripes are given.

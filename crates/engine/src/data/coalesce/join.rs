@@ -67,12 +67,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             return None;
         }
         let locked = self.rows_of(parity, from);
-        let lock = self.request_lock(locked.clone());
+        let lock = self.request_lock(locked);
         let mut patches = WriteSet::default();
         patches.put(from.clone());
         lock.is_granted().then(|| WriteBatch {
             stripes: number..number + 1,
-            locked,
             unit: self.stripe_size_bytes(),
             is_full: false,
             patches,
@@ -161,7 +160,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// Whether no other task has locked what a stripe write would lock besides its own rows.
     fn is_free_beside(&self, write: &StripeWrite, locks: &Range<u64>) -> bool {
-        let locked = write.locked.borrow();
+        let locked = write.locked_rows();
         let beside = [locks.start..locked.start, locked.end..locks.end];
         beside.into_iter().all(|range| range.is_empty() || !self.core.locks.is_wanted(&range))
     }
@@ -172,20 +171,19 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if write.locks_all_of(locks) {
             return;
         }
-        let locked = write.locked.borrow().clone();
+        let locked = write.locked_rows();
         let wide = locked.start.min(locks.start)..locked.end.max(locks.end);
         // Beside its own rows, so that it stays open.
         self.coalescer.close_within(&(wide.start..locked.start));
         self.coalescer.close_within(&(locked.end..wide.end));
-        write.locked.replace(wide.clone());
         write.lock.replace(Some(self.request_lock(wide)));
     }
 
     fn new_write(&self, stripes: Range<u64>, locks: Range<u64>) -> Rc<StripeWrite> {
         let coalescer = &self.coalescer;
         coalescer.close_within(&locks);
-        let lock = self.request_lock(locks.clone());
-        let write = Rc::new(StripeWrite::new(stripes, locks, self.stripe_size_bytes(), lock));
+        let lock = self.request_lock(locks);
+        let write = Rc::new(StripeWrite::new(stripes, self.stripe_size_bytes(), lock));
         coalescer.writes.borrow_mut().push(write.clone());
         write
     }

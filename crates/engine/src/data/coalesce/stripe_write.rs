@@ -46,8 +46,6 @@ struct Caller {
 /// Writes to rows of one stripe, or to a run of full stripes.
 pub(super) struct StripeWrite {
     pub(super) stripes: Range<u64>,
-    /// The component bytes that it locks: whole rows, and with a fixed unit whole stripes.
-    pub(super) locked: RefCell<Range<u64>>,
     /// The fixed unit when the rows were locked.
     pub(super) unit: Option<u32>,
     pub(super) phase: Cell<Phase>,
@@ -70,10 +68,9 @@ pub(super) struct StripeWrite {
 }
 
 impl StripeWrite {
-    pub(super) fn new(stripes: Range<u64>, locked: Range<u64>, unit: Option<u32>, lock: OwnedLock) -> Self {
+    pub(super) fn new(stripes: Range<u64>, unit: Option<u32>, lock: OwnedLock) -> Self {
         Self {
             stripes,
-            locked: RefCell::new(locked),
             unit,
             phase: Cell::new(Phase::Open),
             patches: RefCell::default(),
@@ -138,15 +135,21 @@ impl StripeWrite {
         self.patches.borrow().range().start
     }
 
+    /// The component bytes that it locks until it is started: whole rows, and whole stripes where a write changes more
+    /// than its rows.
+    pub(super) fn locked_rows(&self) -> Range<u64> {
+        self.lock.borrow().as_ref().map_or(0..0, OwnedLock::range)
+    }
+
     /// Whether it locks any part of a range.
     pub(super) fn locks_any_of(&self, range: &Range<u64>) -> bool {
-        let locked = self.locked.borrow();
+        let locked = self.locked_rows();
         locked.start < range.end && range.start < locked.end
     }
 
     /// Whether it locks all of a range.
     pub(super) fn locks_all_of(&self, range: &Range<u64>) -> bool {
-        let locked = self.locked.borrow();
+        let locked = self.locked_rows();
         locked.start <= range.start && range.end <= locked.end
     }
 

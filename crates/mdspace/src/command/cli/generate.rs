@@ -20,8 +20,31 @@ fn write(directory: &Path) -> std::io::Result<()> {
     fs::create_dir_all(&pages)?;
     fs::create_dir_all(&completions)?;
     clap_mangen::generate_to(CommandLine::command(), &pages)?;
+    for page in fs::read_dir(&pages)? {
+        let page = page?.path();
+        fs::write(&page, with_breaks(&fs::read_to_string(&page)?))?;
+    }
     for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
         clap_complete::generate_to(shell, &mut CommandLine::command(), "mdspace", &completions)?;
     }
     Ok(())
+}
+
+/// The page with places to break between alternatives in its synopsis: a long group would be one word, wider than a line.
+fn with_breaks(page: &str) -> String {
+    let Some((before, synopsis)) = page.split_once(".SH SYNOPSIS\n") else { return page.to_owned() };
+    let (line, after) = synopsis.split_once('\n').unwrap_or((synopsis, ""));
+    format!("{before}.SH SYNOPSIS\n{}\n{after}", line.replace('|', r"|\:"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_breaks;
+
+    #[test]
+    fn only_a_synopsis_may_break_between_alternatives() {
+        let page = ".SH SYNOPSIS\nmdspace <a|b>\n.SH OPTIONS\nc|d\n";
+        assert_eq!(with_breaks(page), ".SH SYNOPSIS\nmdspace <a|\\:b>\n.SH OPTIONS\nc|d\n");
+        assert_eq!(with_breaks("a|b"), "a|b");
+    }
 }
