@@ -78,7 +78,7 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
             let record = self.record();
             record.rounds_pending > 0 && record.resync != Resync::Clean
         };
-        if self.record().dirty {
+        if self.record().dirty && !mutant!("answered-before-recorded") {
             return self.mark_dirty().await;
         }
         if !self.core.is_redundant() || !absent_pending() || mutant!("flush-without-absent") {
