@@ -89,6 +89,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Seed(210_663),
     },
     Mutant {
+        name: "leaving-during-a-batch-untold",
+        broken: "data is written after a parity left while its batch waited, before the superblocks say that it left",
+        by: Test("stripe_log::a_parity_that_leaves_while_its_batch_waits_does_not_count_as_current"),
+    },
+    Mutant {
         name: "failed-write-not-counted",
         broken: "a member that failed the first write of a round of superblocks is taken not to have its events",
         by: Seed(170_606_088),
