@@ -15,6 +15,7 @@ for module in raid1 raid10 raid456; do modprobe $module; done
 md=/sys/block/md0/md
 cd "$SCRATCH"
 . "${BASH_SOURCE[0]%/*}/hand.sh"
+. "${BASH_SOURCE[0]%/*}/until.sh"
 url="nbd+unix:///?socket=$PWD/nbd.socket" # of what `serve` has started
 # How many of them an array of each level usually has.
 declare -A MEMBERS=([1]=2 [4]=4 [5]=4 [6]=5 [10]=4)
@@ -26,16 +27,6 @@ fail() {
     dmesg | tail -n 15
     exit 1
 }
-
-# until_true COMMAND...: waits for a state that something else brings about; a minute, beside what COMMAND itself takes.
-until_true() {
-    local tries=0
-    until "$@"; do
-        read -rt 0.01 -u "$silence" || true
-        ((++tries < 6000)) || fail "never came true: $*"
-    done
-}
-exec {silence}<> <(:) # reading from it with a time limit waits without starting a program
 
 is() { [ "$(<"$1")" = "$2" ]; }
 

@@ -33,16 +33,7 @@ fail() {
     dmesg | tail -n 20
     exit 1
 }
-
-# until_true COMMAND...: waits for a state that something else brings about; a minute at most.
-exec {silence}<> <(:) # reading from it with a time limit waits without starting a program
-until_true() {
-    local tries=0
-    until "$@"; do
-        read -rt 0.01 -u "$silence" || true
-        ((++tries < 6000)) || fail "never came true: $*"
-    done
-}
+. "$beside/until.sh"
 
 # The slices of all disks. A write takes its time, on each disk another: some of its stripe's writes are on their disks then,
 # and others are not. (Below 50 ms the target waits busily.)

@@ -11,15 +11,11 @@ judge=$1 directory=$2
 for module in raid10 raid456; do modprobe $module; done
 md=/sys/block/md0/md
 
-# until_true COMMAND...: waits for a state that something else brings about; a minute at most.
-exec {silence}<> <(:) # reading from it with a time limit waits without starting a program
-until_true() {
-    local tries=0
-    until "$@"; do
-        read -rt 0.01 -u "$silence" || true
-        ((++tries < 6000)) || { echo "$array: never came true: $*; $(<$md/sync_action)"; exit 1; }
-    done
+fail() {
+    echo "$array: $*; $(<$md/sync_action)"
+    exit 1
 }
+. "${BASH_SOURCE[0]%/*}/until.sh"
 idle() { [ "$(<$md/sync_action)" = idle ]; }
 check() { { echo check >$md/sync_action; } 2>/dev/null; } # refused while a sweep is about to begin or to end
 

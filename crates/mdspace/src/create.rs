@@ -223,6 +223,7 @@ pub(crate) async fn create(
     let slots = devices.slots.iter().map(|slot| slot.as_ref().map(open).transpose()).collect::<Result<Vec<_>, _>>()?;
     let spares = devices.spares.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let journal = devices.journal.map(open).transpose()?;
+    let recipe = recipe.settled(&Newcomers { slots: &slots, spares: &spares, journal: journal.as_ref() });
     let losses = if are_all_new {
         Vec::new()
     } else {
@@ -266,9 +267,11 @@ async fn losses<'a>(
         _ if matches!(recipe.bitmap, BitmapChoice::Lockless(_)) => {
             losses.push("what the members hold counts as never written: it may be lost with any of them".into());
         }
-        (Level::Raid4 | Level::Raid5 | Level::Raid6, _) if recipe.resync_later => {}
-        (Level::Raid4 | Level::Raid5 | Level::Raid6, _) => {
+        _ if recipe.fills_with_zeros() => {
             losses.push("the members in slots are overwritten with zeros, so that parity is right".into());
+        }
+        (Level::Raid4 | Level::Raid5 | Level::Raid6, _) => {
+            losses.push("parity is computed over a part of each member in a slot".into());
         }
         (Level::Raid1, Some(first)) => {
             losses.push(format!("the data of {first} is copied over the other members in slots"));

@@ -107,9 +107,27 @@ impl Recipe {
 }
 
 impl Recipe {
-    /// Whether parity is computed once the array runs.
-    fn is_parity_left(&self) -> bool {
-        self.resync_later && self.level.has_parity() && !self.parity_log && !self.stripe_log
+    /// The recipe as these members allow it: without [`Recipe::resync_later`], if something rules that out.
+    #[must_use]
+    pub fn settled<M>(&self, newcomers: &Newcomers<'_, M>) -> Self {
+        let has_log = self.parity_log || self.stripe_log || newcomers.journal.is_some();
+        let is_whole = newcomers.slots.iter().all(Option::is_some);
+        Self { resync_later: self.resync_later && self.level.has_parity() && is_whole && !has_log, ..self.clone() }
+    }
+
+    /// Of a settled recipe: whether the members in slots are filled with zeros.
+    pub fn fills_with_zeros(&self) -> bool {
+        self.contents == Contents::Unknown && self.level.has_parity() && !self.resync_later && !self.is_lockless()
+    }
+
+    /// Of a settled recipe: whether the array is marked for a resync.
+    fn needs_resync(&self) -> bool {
+        let is_left = self.level.redundancy() == Redundancy::Copies || self.resync_later;
+        self.contents == Contents::Unknown && is_left && !self.is_lockless()
+    }
+
+    fn is_lockless(&self) -> bool {
+        matches!(self.bitmap, BitmapChoice::Lockless(_))
     }
 }
 
@@ -204,8 +222,7 @@ pub async fn create_announced<M: Member, C: Clock>(
     progress: &dyn Fn(u64, u64),
     begin: &dyn Fn(),
 ) -> Result<(), Refusal> {
-    let is_whole = newcomers.slots.iter().all(Option::is_some) && newcomers.journal.is_none();
-    let recipe = &Recipe { resync_later: recipe.resync_later && is_whole, ..recipe.clone() };
+    let recipe = &recipe.settled(&newcomers);
     check_free(recipe, &newcomers, pool).await?;
     let plans = plan_members(recipe, &newcomers, clock)?;
     begin();
@@ -234,7 +251,7 @@ async fn prepare<M: Member, C: Clock>(
     clock: &C,
     progress: &dyn Fn(u64, u64),
 ) -> Result<(), Refusal> {
-    if needs_zeroes(recipe) {
+    if recipe.fills_with_zeros() {
         zero(plans, pool, progress).await?;
     }
     for plan in plans {
@@ -254,22 +271,6 @@ fn cut_short(refusal: Refusal, changed: &str) -> Refusal {
     refusal
         .after(format!("the array is incomplete: {changed}"))
         .or_advice("give another member in place of this one, and make the array again, with --force")
-}
-
-fn needs_zeroes(recipe: &Recipe) -> bool {
-    recipe.contents == Contents::Unknown
-        && recipe.level.has_parity()
-        && !recipe.is_parity_left()
-        && !is_lockless(recipe)
-}
-
-fn needs_resync(recipe: &Recipe) -> bool {
-    let is_left = recipe.level.redundancy() == Redundancy::Copies || recipe.is_parity_left();
-    recipe.contents == Contents::Unknown && is_left && !is_lockless(recipe)
-}
-
-fn is_lockless(recipe: &Recipe) -> bool {
-    matches!(recipe.bitmap, BitmapChoice::Lockless(_))
 }
 
 async fn check_free<M: Member>(recipe: &Recipe, newcomers: &Newcomers<'_, M>, pool: &Pool) -> Result<(), Refusal> {
@@ -302,7 +303,7 @@ fn plan_members<'a, M: Member, C: Clock>(
     let Some((_, first)) = newcomers.members().next() else {
         return Err(Refusal::new("no member was given"));
     };
-    if is_lockless(recipe) && (recipe.integrity || recipe.stripe_log) {
+    if recipe.is_lockless() && (recipe.integrity || recipe.stripe_log) {
         let beside = if recipe.integrity { "checksums" } else { "a stripe log" };
         return Err(Refusal::new(format!("mdspace keeps no lockless bitmap beside {beside}")).field("bitmap"));
     }
@@ -345,7 +346,7 @@ fn plan_members<'a, M: Member, C: Clock>(
         chunk: sectors(recipe.chunk_bytes, "chunk")?,
         raid_disks,
         roles: newcomers.roles(),
-        resync: if needs_resync(recipe) { Resync::From(Sectors(0)) } else { Resync::Clean },
+        resync: if recipe.needs_resync() { Resync::From(Sectors(0)) } else { Resync::Clean },
         logical_block_bytes: recipe.logical_block_bytes,
     };
     let mut plans = Vec::with_capacity(placements.len());
@@ -493,7 +494,7 @@ async fn zero<M: Member>(plans: &[MemberPlan<'_, M>], pool: &Pool, progress: &dy
 /// The bitmap of a new array.
 fn first_bitmap(recipe: &Recipe, bitmap: &BitmapPlacement, events: u64) -> Vec<u8> {
     let BitmapPlacement { kind, chunk_bytes, sync_size, bytes, .. } = *bitmap;
-    let mut image = vec![if needs_resync(recipe) { 0xff } else { 0 }; bytes as usize];
+    let mut image = vec![if recipe.needs_resync() { 0xff } else { 0 }; bytes as usize];
     let header = match kind {
         Kind::Lockless => {
             let reserved = Sectors(bytes / SECTOR_BYTES);
@@ -555,7 +556,7 @@ async fn write_checksums<M: Member>(
     let MemberPlan { name, member, superblock, .. } = plan;
     let layout = Layout::of(superblock).map_err(|defect| Refusal::defect(name, defect))?;
     let is_active = matches!(superblock.own_role(), DeviceRole::Active(_));
-    let contents = match recipe.contents == Contents::Zeros || (needs_zeroes(recipe) && is_active) {
+    let contents = match recipe.contents == Contents::Zeros || (recipe.fills_with_zeros() && is_active) {
         true => MemberContents::Zeros,
         false => MemberContents::Unknown,
     };

@@ -44,7 +44,9 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
             return Ok(Logged::NOTHING);
         };
         // It may have left while the batch waited for its turn.
-        self.mark_dirty().await?;
+        if !mutant!("leaving-during-a-batch-untold") {
+            self.mark_dirty().await?;
+        }
         Ok(logged)
     }
 
@@ -78,7 +80,7 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
             let record = self.record();
             record.rounds_pending > 0 && record.resync != Resync::Clean
         };
-        if self.record().dirty {
+        if self.record().dirty && !mutant!("answered-before-recorded") {
             return self.mark_dirty().await;
         }
         if !self.core.is_redundant() || !absent_pending() || mutant!("flush-without-absent") {

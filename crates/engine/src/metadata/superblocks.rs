@@ -106,11 +106,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     pub(crate) async fn eject(&self, guard: &MetadataGuard<'_>, failures: Failures<M>) -> Result<(), ArrayError> {
         self.take_out_all(guard, failures)?;
         self.core.check_not_failed()?;
-        if self.record().rounds_pending > 0 && !mutant!("answered-before-recorded") {
-            self.publish(guard).await
-        } else {
-            Ok(())
-        }
+        if self.record().rounds_pending > 0 { self.publish(guard).await } else { Ok(()) }
     }
 
     fn take_out_all(&self, guard: &MetadataGuard<'_>, failures: Failures<M>) -> Result<(), ArrayError> {

@@ -209,7 +209,7 @@ impl Layout {
     }
 
     /// Pages of a region, the unit in which writes in flight are recorded: as few as possible for
-    /// [`Open::REGIONS_MAX`].
+    /// `Open::REGIONS_MAX`.
     pub const fn pages_in_region(&self) -> u64 {
         self.pages().div_ceil(Open::REGIONS_MAX).next_power_of_two()
     }

@@ -154,6 +154,7 @@ fn two_commands_lead_from_whole_disks_to_files() {
 const CONSOLE: &[(&str, usize, &str)] = &[
     ("docs/fuse.md", 1, "fuse"),
     ("docs/lab.md", 13, "lab"),
+    ("docs/mdadm-suite.md", 1, "suite"),
     ("docs/testing.md", 19, "tests"),
     ("docs/ublk.md", 1, "ublk"),
     ("docs/vhost-user.md", 1, "machine"),

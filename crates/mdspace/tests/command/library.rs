@@ -244,7 +244,7 @@ fn a_process_that_dies_leaves_what_it_flushed_and_the_next_to_write_resyncs() {
     }
     let (here, members) = made();
     let mut child = Command::new(std::env::current_exe().expect("a path"));
-    child.args(["--exact", "a_process_that_dies_leaves_what_it_flushed_and_the_next_to_write_resyncs"]);
+    child.args(["--exact", "library::a_process_that_dies_leaves_what_it_flushed_and_the_next_to_write_resyncs"]);
     let died = child.env(DIES_IN, here.path()).output().expect("it starts").status;
     assert!(!died.success(), "it was to die");
     assert_eq!(state(&here), "active", "it was marked as written to");

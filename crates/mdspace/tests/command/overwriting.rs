@@ -141,6 +141,30 @@ fn what_others_left_on_a_member_is_made_into_a_new_array_only_by_force() {
 }
 
 #[test]
+fn what_a_new_array_overwrites_is_told_before() {
+    const ZEROS: &str = "note: the members in slots are overwritten with zeros";
+    const PARITY: &str = "note: parity is computed over a part of each member in a slot";
+    let table = [
+        ("--level 5 a b c", ZEROS, PARITY),
+        ("--level 5 --resync-later a b c", PARITY, ZEROS),
+        // These rely on parity from the start.
+        ("--level 5 --resync-later a b missing", ZEROS, PARITY),
+        ("--level 5 --resync-later --consistency-policy log a b c", ZEROS, PARITY),
+        ("--level 5 --resync-later --write-journal d a b c", ZEROS, PARITY),
+        ("--level 5 --bitmap lockless a b c", "note: what the members hold counts as never written", ZEROS),
+        ("--level 1 --resync-later a b", "note: the data of a is copied over the other members", ZEROS),
+    ];
+    for (line, told, not_told) in table {
+        let here = Workplace::new();
+        for name in ["a", "b", "c", "d"] {
+            member(&here, name, 4 * MEMBER_BYTES);
+        }
+        let said = here.run(&format!("create {line}"));
+        assert!(!said.expect(0, &[told]).stderr.contains(not_told), "{line}");
+    }
+}
+
+#[test]
 fn what_others_left_on_a_member_joins_an_array_only_by_force() {
     let here = Workplace::new();
     here.run("create --level 1 --size 8M a b").ok();

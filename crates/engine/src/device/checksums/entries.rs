@@ -10,10 +10,10 @@
 //! * The member's copy of a lost or blank page is never read. It may be of older data.
 
 use crate::device::checksums::counts::Counts;
+use crate::device::checksums::resident::{BitSet, Resident, Residents};
 use format::Defect;
 use format::integrity::{Binding, Checksum, Layout, PAGE_ENTRIES, Page};
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The most changes that are kept without their page.
@@ -33,78 +33,12 @@ pub(super) enum Place {
     Blank,
 }
 
-/// A set of pages, one bit each.
-#[derive(Debug)]
-struct Marks(Vec<u64>);
-
-impl Marks {
-    fn none(count: usize) -> Self {
-        Self(vec![0; count.div_ceil(64)])
-    }
-
-    fn set(&mut self, place: usize, is_in: bool) {
-        let bit = 1 << (place % 64);
-        match is_in {
-            true => self.0[place / 64] |= bit,
-            false => self.0[place / 64] &= !bit,
-        }
-    }
-
-    fn contains(&self, place: usize) -> bool {
-        self.0[place / 64] >> (place % 64) & 1 == 1
-    }
-
-    fn count(&self) -> usize {
-        self.0.iter().map(|bits| bits.count_ones() as usize).sum()
-    }
-}
-
-#[derive(Debug)]
-struct Resident {
-    page: Page,
-    /// The positions that are newer than the member's copy, if any.
-    changed: Option<Marks>,
-    /// Used since the eviction hand passed.
-    used: bool,
-}
-
-impl Resident {
-    /// Sets the checksums of a range of positions, in order.
-    fn put(&mut self, range: Range<usize>, mut next: impl FnMut() -> Option<Checksum>) {
-        self.used = true;
-        let changed = self.changed.get_or_insert_with(|| Marks::none(PAGE_ENTRIES as usize));
-        for (place, entry) in range.clone().zip(&mut self.page.entries_mut()[range]) {
-            changed.set(place, true);
-            *entry = next();
-        }
-    }
-}
-
-/// Hashes the number of a page: by a product, of which the bits that depend on all of the number come first. The
-/// standard hasher costs more than the rest of a look-up.
-#[derive(Default)]
-struct PageHasher(u64);
-
-impl Hasher for PageHasher {
-    fn finish(&self) -> u64 {
-        self.0.rotate_left(32)
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Entries {
     binding: Binding,
-    lost: Marks,
-    blank: Marks,
-    resident: HashMap<u64, Resident, BuildHasherDefault<PageHasher>>,
+    lost: BitSet,
+    blank: BitSet,
+    resident: Residents,
     /// The resident pages, in no order.
     order: Vec<u64>,
     /// The place in `order` at which the next eviction continues.
@@ -156,9 +90,9 @@ impl Entries {
         let pages = layout.pages() as usize;
         let mut entries = Self {
             binding,
-            lost: Marks::none(pages),
-            blank: Marks::none(pages),
-            resident: HashMap::default(),
+            lost: BitSet::none(pages),
+            blank: BitSet::none(pages),
+            resident: Residents::default(),
             order: Vec::new(),
             hand: 0,
             changes: BTreeMap::new(),
@@ -224,7 +158,7 @@ impl Entries {
                 Page::unknown()
             }
         };
-        let mut resident = Resident { page, changed: None, used: true };
+        let mut resident = Resident::new(page);
         for (block, entry) in self.take_changes(number) {
             let at = (block % PAGE_ENTRIES) as usize;
             resident.put(at..at + 1, || entry);
@@ -464,7 +398,7 @@ impl Entries {
         self.move_to(number, Place::Lost);
         match self.resident.get_mut(&number) {
             Some(resident) => {
-                let changed = resident.changed.get_or_insert_with(|| Marks::none(PAGE_ENTRIES as usize));
+                let changed = resident.changed.get_or_insert_with(|| BitSet::none(PAGE_ENTRIES as usize));
                 let entries = resident.page.entries().iter().enumerate();
                 entries.filter(|(_, entry)| entry.is_some()).for_each(|(place, _)| changed.set(place, true));
             }

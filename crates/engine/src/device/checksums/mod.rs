@@ -23,6 +23,7 @@ mod kept;
 mod marks;
 mod of_device;
 mod pages;
+mod resident;
 mod settings;
 mod table;
 mod written;

@@ -106,7 +106,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                 "{bytes} bytes of each member were never written to, and only this bitmap says that nothing agrees there"
             ))
             .field("bitmap")
-            .advice("write zeros to all that is free first: `fstrim` does not, `blkdiscard --zeroout` does")),
+            .advice("fill what is free with a file of zeros first, and remove that file")),
         }
     }
 
