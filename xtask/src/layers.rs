@@ -101,6 +101,12 @@ pub(crate) const LONG: &[Step] = &[
         catalogue::CLIENTS,
         policies::crashes::long,
     )),
+    beside(step(
+        "unfinished",
+        "each state that the real driver can leave unfinished is read as the driver reads it",
+        catalogue::GUEST,
+        catalogue::every_unfinished,
+    )),
     beside(step("suite", "mdadm's own suite of tests, against mdspace's mdadm", SUITE, suite::long)),
     beside(step("search", "no shape that detect --search finds is wrong", SEARCHED, search)),
 ];
