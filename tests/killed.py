@@ -5,8 +5,8 @@
     killed.py judge DIRECTORY ARRAY DEVICE           whether DEVICE holds what that array may hold after its last kill
 
 After each kill but the last, through the server that was started next: no block is torn, and each is as it was promised.
-With --cache writethrough that is what was answered, with writeback what was flushed, or anything sent after it. What
-is read stays what it is until all members agree again, and a scrub then finds nothing wrong.
+That is what was answered, or anything sent after it. The kernel's md, which does not know mdspace's write buffer, finds
+what was flushed if the cache was writeback. What is read stays what it is until all members agree again, and a scrub then finds nothing wrong.
 
 Some lives are in an overlay, which promises what was flushed and leaves the members as they are. It lasts until it is
 committed; some commits are killed, and then repeated.
@@ -14,6 +14,7 @@ committed; some commits are killed, and then repeated.
 The moments come from a timer, so a seed repeats the requests, not the kills. Nothing waits on a sleep.
 """
 
+import glob
 import hashlib
 import json
 import os
@@ -114,9 +115,11 @@ class Array:
         self.mdspace, self.name, self.cache = mdspace, name, "writethrough"
         self.members = [f"{name}.{number}" for number in range(count)]
         self.socket, self.control, self.overlay = name + ".nbd", name + ".control", name + ".overlay"
+        self.buffered = {}  # what was answered and not flushed in the last life, and outlives its kill: block -> version
         self.in_overlay, self.killed_commits, self.below = False, 0, None  # what the members hold while there is an overlay
         self.run("create", "--chunk", "64K", "--size", "8M", "--name", name, *arguments, *self.members)
         report = json.loads(self.run("examine", "--json", *self.members))
+        self.uuid = report["arrays"][0]["status"]["uuid"].replace(":", "")
         self.model = Model(report["arrays"][0]["status"]["array_bytes"] // BLOCK)
 
     def run(self, *words):
@@ -148,7 +151,7 @@ class Array:
         """Begins an overlay, goes on in it, or commits it."""
         if self.below is not None and choice.random() < 0.5:
             self.commit(choice)
-        self.in_overlay = self.below is not None or choice.random() < 0.3
+        self.in_overlay = self.below is not None or choice.random() < 0.3 and not self.buffered
         if self.in_overlay and self.below is None:
             self.below = self.digest()
 
@@ -174,6 +177,9 @@ class Array:
 
     def is_whole(self):
         """The server holds what was promised, now and when its members agree again; a scrub finds nothing."""
+        for block, version in self.buffered.items():
+            self.model.is_stable([block], version)
+        self.buffered = {}
         found = self.model.judge(self.contents(), f"{self.name}, after a kill under {self.cache}")
         self.model.known, self.model.sent = found, {}
         while not json.loads(self.run("status", "--json", "--control", self.control))["in_agreement"]:
@@ -212,6 +218,8 @@ class Load:
                     self.model.is_stable(blocks, version)
                 else:
                     self.answered.update(dict.fromkeys(blocks, version))
+                    if not self.array.in_overlay:
+                        self.array.buffered.update(dict.fromkeys(blocks, version))
             return 1
 
         data = b"".join(stamp(block, version) for block in blocks)
@@ -269,6 +277,8 @@ def run(mdspace, directory, rounds, seed):
         writes, flushes, midway = writes + load.writes, flushes + load.flushes, midway + (load.under_way > 0)
     for array in arrays:
         array.commit(choice)
+        for buffer in glob.glob(f"/dev/shm/mdspace-{array.uuid}.*"):
+            os.remove(buffer)  # the kernel has the members from now on
         with open(array.name + ".model", "w") as file:
             json.dump({"known": array.model.known, "sent": array.model.sent}, file)
     if not writes or not flushes or not midway:

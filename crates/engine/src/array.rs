@@ -180,6 +180,13 @@ impl<M: Member, C: Clock> Array<M, C> {
         self.0.data.write_back().await
     }
 
+    /// Whether [`Array::write_back`] would answer writes that are lost with the process: the array has no write buffer
+    /// ([`crate::Offer::write_buffer`]).
+    pub fn is_cache_volatile(&self) -> bool {
+        let core = &self.0.core;
+        !core.info.read_only && core.personality().stripe().is_some() && core.context.write_buffer.get().is_none()
+    }
+
     /// Marks the array clean whenever nothing was written for `delay`, until it is stopped: md's safe mode. So
     /// a crash while idle needs no resync. The server runs this beside the requests.
     pub async fn mark_clean_when_idle(&self, delay: Duration) {

@@ -38,7 +38,7 @@ pub use array::Array;
 pub use base::buffer::{Block, Buffer, Pool, SUMMED_BYTES};
 pub use base::range_lock::{Locking, RangeGuard, RangeLocks};
 pub use base::versioned::Growing;
-pub use control::assemble::{AssembleOptions, CACHE_BYTES, Offer};
+pub use control::assemble::{AssembleOptions, CACHE_BYTES, FindWriteBuffer, Offer};
 pub use control::forced::Forced;
 pub use control::grow::Growth;
 pub use control::sweep::{
@@ -47,6 +47,7 @@ pub use control::sweep::{
 };
 pub use data::stripe_size::{STRIPE_SIZE_MIN, StripeSize};
 pub use device::checksums::{ChecksumMemory, Verify};
+pub use device::write_buffer::WriteBuffer;
 pub use metadata::bitmap::{BitmapClearing, BitmapPolicy, BitmapWrites};
 pub use metadata::consistency::ConsistencyPolicy;
 pub use seam::clock::{Clock, Moment};

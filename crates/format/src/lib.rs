@@ -24,6 +24,7 @@ pub mod stripe_log;
 pub mod superblock;
 pub mod text;
 pub mod units;
+pub mod write_buffer;
 
 mod defect;
 pub use defect::Defect;

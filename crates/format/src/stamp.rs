@@ -29,7 +29,7 @@ impl Stamp {
 }
 
 /// Whether only a program that maintains the area can have written the member: its header announced the superblock.
-pub(crate) fn vouch_for(stamps: &[Stamp; 2], superblock: &Superblock) -> bool {
+pub(crate) fn vouch_for(stamps: &[Stamp], superblock: &Superblock) -> bool {
     superblock.updated.micros != 0 && stamps.contains(&Stamp::of(superblock))
 }
 

@@ -122,6 +122,7 @@ mod overlay;
 mod pieces;
 mod place;
 mod whole_disks;
+mod write_buffer;
 
 pub use array::Array;
 pub use create::Create;

@@ -12,6 +12,7 @@ use crate::names::name_of;
 use crate::names::path_of;
 use crate::overlay::{self, Layer, OverlayDirectory};
 use crate::place;
+use crate::write_buffer;
 use engine::inspect::may_replay;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use format::overlay::Holes;
@@ -97,6 +98,9 @@ pub(crate) struct Machine {
     pub(crate) kernel: Option<&'static Kernel>,
     /// The maps of members that are images of failing disks.
     pub(crate) maps: Maps,
+    /// Whether writes are answered from memory, which then has to outlive the process.
+    #[cfg(feature = "command")]
+    pub(crate) answers_from_memory: std::cell::Cell<bool>,
     /// Takes all writes to members, if there is one.
     overlay: Option<Arc<OverlayDirectory>>,
     /// Threads for work that may wait for a file system.
@@ -144,6 +148,8 @@ impl Machine {
             kernel,
             maps: Maps::default(),
             overlay: None,
+            #[cfg(feature = "command")]
+            answers_from_memory: std::cell::Cell::new(false),
             #[cfg(feature = "command")]
             blocking: BlockingPool::default(),
         })
@@ -271,6 +277,7 @@ impl Machine {
     ) -> Result<Array, Refusal> {
         let read_only = purpose != Purpose::Write;
         let offer = if read_only { self.over_logs(offer).await } else { offer };
+        let offer = self.beside_write_buffer(offer, purpose);
         let Consent { force, raid0_layout, ignore_bad_blocks, partial } = consent;
         let options = AssembleOptions {
             force,
@@ -293,6 +300,21 @@ impl Machine {
             array.set_read_errors_max(u32::MAX);
         }
         Ok(array)
+    }
+
+    /// Has what a killed server answered be found.
+    fn beside_write_buffer(&self, offer: Offer<AnyMember>, purpose: Purpose) -> Offer<AnyMember> {
+        if purpose == Purpose::Look {
+            return offer;
+        }
+        if self.has_overlay() {
+            return Offer { write_buffer: Some(write_buffer::refusing_any()), ..offer };
+        }
+        #[cfg(feature = "command")]
+        let is_needed = self.answers_from_memory.get();
+        #[cfg(not(feature = "command"))]
+        let is_needed = false;
+        Offer { write_buffer: Some(write_buffer::finder(purpose, is_needed)), ..offer }
     }
 
     /// Puts memory over the members of an array that has a log. Assembly replays the log into it.

@@ -183,7 +183,7 @@ impl Options {
         let bitmap = file.map(|path| machine.open_bitmap(path)).transpose()?;
         let file = self.backup_file.as_deref().filter(|_| !self.write);
         let backup = file.map(|path| machine.open_backup(path)).transpose()?;
-        let offer = Offer { members, bitmap, backup };
+        let offer = Offer { bitmap, backup, ..Offer::of(members) };
         machine.assemble_offer(offer, self.consent(), purpose, BitmapPolicy::default()).await
     }
 }

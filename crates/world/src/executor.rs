@@ -18,6 +18,8 @@ pub struct World(Rc<State>);
 
 struct State {
     now: Cell<u64>,
+    /// How often the wall clock was read.
+    readings: Cell<u64>,
     random: RefCell<Random>,
     tasks: RefCell<Tasks>,
     woken: Arc<Woken>,
@@ -81,6 +83,7 @@ impl World {
     pub fn new(seed: u64) -> Self {
         Self(Rc::new(State {
             now: Cell::new(0),
+            readings: Cell::new(0),
             random: RefCell::new(Random::new(seed)),
             tasks: RefCell::default(),
             woken: Arc::default(),
@@ -191,7 +194,11 @@ impl Clock for VirtualClock {
     fn wall(&self) -> Duration {
         /// 2026-01-01: a simulated array needs a plausible time of creation.
         const START_SECONDS: u64 = 1_767_225_600;
-        Duration::from_secs(START_SECONDS) + Duration::from_nanos(self.0.0.now.get())
+        // Reading a real clock takes time: two readings are never the same.
+        let readings = &self.0.0.readings;
+        readings.set(readings.get() + 1);
+        let elapsed = Duration::from_nanos(self.0.0.now.get()) + Duration::from_micros(readings.get());
+        Duration::from_secs(START_SECONDS) + elapsed
     }
 }
 

@@ -607,4 +607,34 @@ pub(super) const MUTANTS: &[Mutant] = &[
         broken: "a scrub of an array that has broken off waits for ever",
         by: Test("checks::a_scrub_of_a_failed_array_ends_at_once_with_the_reason"),
     },
+    Mutant {
+        name: "answered-and-not-buffered",
+        broken: "a write is answered from memory without a place in the write buffer, and a kill loses it",
+        by: Seed(2_530),
+    },
+    Mutant {
+        name: "buffer-not-freed",
+        broken: "what the members have stays in the write buffer, and an assembly writes it over later data",
+        by: Seed(65),
+    },
+    Mutant {
+        name: "buffer-not-announced",
+        broken: "a superblock is written that the write buffer does not name, so that the buffer does not count",
+        by: Seed(1_182),
+    },
+    Mutant {
+        name: "foreign-buffer-believed",
+        broken: "the write buffer is written although other software has written the members since",
+        by: Seed(39_239),
+    },
+    Mutant {
+        name: "time-of-each-superblock",
+        broken: "superblocks of one round differ in their time, so that the write buffer names more than it can",
+        by: Seed(0),
+    },
+    Mutant {
+        name: "buffered-beside-foreign-superblocks",
+        broken: "writes are answered from the write buffer while the members have superblocks of other software",
+        by: Seed(0),
+    },
 ];

@@ -4,11 +4,13 @@
 
 use crate::data::stripe_size::StripeSize;
 use crate::device::checksums::Verify;
+use crate::device::write_buffer::WriteBuffer;
 use crate::metadata::bitmap::BitmapPolicy;
+use crate::seam::error::Refusal;
 use crate::seam::member::Candidate;
 use serde::Serialize;
 
-/// The members, and the files beside them, that an array is assembled from.
+/// The members, and what lies beside them, that an array is assembled from.
 pub struct Offer<M> {
     /// Its members.
     pub members: Vec<Candidate<M>>,
@@ -16,12 +18,18 @@ pub struct Offer<M> {
     pub bitmap: Option<Candidate<M>>,
     /// mdadm's backup file of a reshape, for an array in the middle of one that writes over data in place.
     pub backup: Option<Candidate<M>>,
+    /// Gives the write buffer of the array with this uuid: memory that outlives the process, and what an earlier server
+    /// had left there.
+    pub write_buffer: Option<FindWriteBuffer>,
 }
+
+/// Finds the write buffer of an array by its uuid, if it has one or is to have one.
+pub type FindWriteBuffer = Box<dyn FnOnce([u8; 16]) -> Result<Option<WriteBuffer>, Refusal>>;
 
 impl<M> Offer<M> {
     /// These members alone.
     pub fn of(members: Vec<Candidate<M>>) -> Self {
-        Self { members, bitmap: None, backup: None }
+        Self { members, bitmap: None, backup: None, write_buffer: None }
     }
 }
 

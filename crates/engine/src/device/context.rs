@@ -6,8 +6,9 @@ use crate::base::buffer::Pool;
 use crate::base::notify::Signal;
 use crate::device::stripe_log::LogState;
 use crate::device::timeout::TIMEOUT_DEFAULT;
+use crate::device::write_buffer::BufferedWrites;
 use crate::seam::observe::Observer;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(crate) struct DeviceContext {
     stripe_log: RefCell<Option<Rc<LogState>>>,
     /// The epoch of the last stripe log that the array kept.
     log_epoch: Cell<u64>,
+    /// Holds the writes that are answered from memory, if the array was given memory for them.
+    pub(crate) write_buffer: OnceCell<BufferedWrites>,
 }
 
 impl DeviceContext {
@@ -49,6 +52,7 @@ impl DeviceContext {
             log_generation: Cell::new(0),
             stripe_log: RefCell::default(),
             log_epoch: Cell::new(0),
+            write_buffer: OnceCell::new(),
         })
     }
 

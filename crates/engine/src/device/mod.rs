@@ -10,6 +10,7 @@
 //! * [`replacement`]: the device that is to replace this one.
 //! * [`activity`]: transfers under way, and sums of past ones.
 //! * [`stripe_log`]: the ring of the member's part of the stripe log.
+//! * [`write_buffer`]: writes that were answered from memory, for all members together.
 //! * [`checksums`]: the checksums of the member's blocks. It reads and writes their table on the member.
 //!
 //! Three places have functions of `Device` and import `in_use.rs`: [`lifecycle`] changes state and superblock together,
@@ -34,6 +35,7 @@ pub(crate) mod stripe_log;
 mod superblock;
 pub(crate) mod timeout;
 mod transfer;
+pub(crate) mod write_buffer;
 
 pub(crate) use in_use::{Device, Failures};
 pub(crate) use reach::Reach;

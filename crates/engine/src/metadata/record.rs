@@ -3,11 +3,16 @@
 //! A value alone. [`crate::metadata::state::Metadata`] keeps it; [`crate::metadata::superblocks`] writes it to the
 //! members.
 
-use format::superblock::{BitmapPlace, DeviceRole, Resync};
+use format::superblock::{BitmapPlace, DeviceRole, Resync, Timestamp};
+use std::cell::Cell;
+use std::time::Duration;
 
 /// What the superblocks say or are about to say of the array, and how far they are from saying it.
 pub(crate) struct Record {
     pub(crate) events: u64,
+    /// The time in all superblocks with these events, and the events for which it was read. Members of one round would
+    /// otherwise differ by microseconds.
+    pub(crate) updated: Cell<(u64, Timestamp)>,
     /// The events at assembly.
     pub(crate) events_found: u64,
     /// Whether the members are to be marked dirty. [`Self::rounds_pending`] tells whether they already are.
@@ -41,6 +46,18 @@ pub(crate) struct SharedFields {
 }
 
 impl Record {
+    /// The time in the superblocks of the present events. `now` is wall-clock time.
+    pub(crate) fn updated(&self, now: Duration) -> Timestamp {
+        let (events, updated) = self.updated.get();
+        if events == self.events && !mutant!("time-of-each-superblock") {
+            return updated;
+        }
+        // The kernel writes no microseconds. By them, mdspace recognizes its own superblocks.
+        let updated = Timestamp { seconds: now.as_secs(), micros: now.subsec_micros().max(1) };
+        self.updated.set((self.events, updated));
+        updated
+    }
+
     /// Sets the role of a device number. Numbers that were never listed are spares.
     pub(crate) fn set_role(&mut self, number: usize, role: DeviceRole) {
         if self.roles.len() <= number {

@@ -19,7 +19,7 @@ use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
 use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
-use format::superblock::{DeviceFlags, DeviceRole, Resync, Superblock, Timestamp, Version};
+use format::superblock::{DeviceFlags, DeviceRole, Resync, Superblock, Version};
 use format::units::{Sectors, Slot};
 use std::rc::Rc;
 
@@ -228,6 +228,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                 return Err(self.note_without_room(guard, device, error));
             }
         }
+        if let Some(buffer) = self.core.context.write_buffer.get() {
+            buffer.superblocks_written();
+        }
         let mut record = self.record_mut(guard);
         (record.is_assembly_pending, record.is_out_of_room) = (false, false);
         Ok(())
@@ -371,6 +374,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let level = |device: &Rc<Device<M>>| {
             let mut superblock = device.superblock.borrow().clone();
             (superblock.events, superblock.resync) = (events, shared.resync);
+            superblock.updated = self.record().updated(self.core.clock.wall());
             superblock.roles.clone_from(&shared.roles);
             superblock.bitmap = shared.bitmap;
             superblock
@@ -405,10 +409,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             false => record.resync,
         };
         superblock.roles.clone_from(&record.roles);
-        let wall = self.core.clock.wall();
-        // The kernel writes no microseconds. By them, mdspace recognizes its own superblocks where it keeps
-        // checksums.
-        superblock.updated = Timestamp { seconds: wall.as_secs(), micros: wall.subsec_micros().max(1) };
+        superblock.updated = record.updated(self.core.clock.wall());
         superblock
     }
 }

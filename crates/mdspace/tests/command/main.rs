@@ -41,3 +41,4 @@ mod up;
 mod update;
 mod watching;
 mod wipe;
+mod write_buffer;

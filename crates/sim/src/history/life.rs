@@ -147,6 +147,12 @@ impl Runner<'_> {
                 self.impaired_once.set(true);
             } else if with_file && refusal.member.as_ref() == Some(&self.file.name()) {
                 with_file = false; // unfinished, or of another life of the array
+            } else if self.buffer.is_overtaken.get() && refusal.field.as_deref() == Some("write buffer") {
+                self.buffer.lose(); // as its user would, who had md write to the members
+                self.tally.count("write buffers that do not count");
+            } else if refusal.field.as_deref() == Some("write buffer") && refusal.reason.contains("simulated fault") {
+                self.tally.count("write buffers that could not be written"); // they stay for the next assembly
+                return None;
             } else if !forced && self.impaired_once.get() && refusal.reason.contains("dirty and degraded") {
                 forced = true;
                 self.tally.count("forced");
@@ -159,6 +165,10 @@ impl Runner<'_> {
                 return None;
             }
         };
+        if let Some(truth) = self.buffer.fulfil().filter(|_| !forced) {
+            self.shared.truth.replace(truth);
+        }
+        self.has_lost.set(false);
         // A mishap planned in an earlier life may come before the array learns of it.
         for (struck, member) in self.struck.borrow_mut().iter_mut().zip(&self.members) {
             *struck |= member.faults().is_any();
@@ -252,7 +262,11 @@ impl Runner<'_> {
         let offered = self.present().filter(|(slot, member)| !struck[*slot] && !member.faults().gone.get());
         let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
         let members = offered.map(|(_, member)| candidate(member)).collect();
-        let offer = Offer { bitmap: with_file.then(|| candidate(&self.file)), ..Offer::of(members) };
+        let offer = Offer {
+            bitmap: with_file.then(|| candidate(&self.file)),
+            write_buffer: self.is_buffered().then(|| self.buffer.lend()),
+            ..Offer::of(members)
+        };
         let options = self.history.setup.options(force);
         Array::assemble_offer(offer, options, self.pool.clone(), self.world.clock()).await
     }

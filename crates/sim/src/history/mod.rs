@@ -1,5 +1,6 @@
 //! Histories: an array, the requests to it, and the faults of its members, all from one seed.
 
+mod buffer;
 mod changes;
 mod life;
 mod mishaps;

@@ -57,6 +57,7 @@ impl Runner<'_> {
         let Some((one, events)) = self.use_some(first, &[]) else { return Ok(()) };
         self.impaired_once.set(true);
         self.tally.count("uses by md");
+        self.buffer.is_overtaken.set(true);
         let truth = std::mem::replace(&mut *self.shared.truth.borrow_mut(), common);
         let other = second.and_then(|second| self.use_some(second, &one));
         let Some((other, others_events)) = other else {

@@ -8,6 +8,7 @@
 //! Requests may fail only where [`crate::faults`] allows it (`lenient`). What a read returns without an error must
 //! always be legal.
 
+use super::buffer::Buffer;
 use super::life::Keepers;
 use super::old_superblock::old_superblock;
 use super::others::Strays;
@@ -98,6 +99,9 @@ pub(super) struct Runner<'a> {
     pub(super) is_rotten: Cell<bool>,
     /// The tasks beside the requests, as a server runs them. They end when the array is stopped.
     pub(super) keepers: Rc<Keepers>,
+    pub(super) buffer: Buffer,
+    /// Whether a write that was answered may be lost to a fault in this life.
+    pub(super) has_lost: Cell<bool>,
     /// Whether the last life ended in a power cut, so that no cache holds anything.
     pub(super) after_power_cut: bool,
 }
@@ -163,6 +167,8 @@ impl<'a> Runner<'a> {
             is_any_replaced: Cell::new(false),
             is_rotten: Cell::new(false),
             keepers: Rc::default(),
+            buffer: Buffer::default(),
+            has_lost: Cell::new(false),
             after_power_cut: false,
         }
     }
@@ -172,14 +178,16 @@ impl<'a> Runner<'a> {
         let is_end = |step: &Step| matches!(step, Step::Restart | Step::Kill | Step::PowerCut(_));
         let mut steps = &self.history.steps[..];
         while let Some(length) = steps.iter().position(is_end) {
-            self.live(&steps[..length], &steps[length])?;
-            steps = &steps[length + 1..];
+            let rest = &steps[length + 1..];
+            let others_follow = matches!(rest.first(), Some(Step::Others { .. }));
+            self.live(&steps[..length], &steps[length], others_follow)?;
+            steps = rest;
             while let Some((Step::Others { first, second }, rest)) = steps.split_first() {
                 self.used_by_others(*first, *second)?;
                 steps = rest;
             }
         }
-        self.live(steps, &Step::Restart)?;
+        self.live(steps, &Step::Restart, false)?;
         self.end()
     }
 
@@ -252,7 +260,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Plays one life: from an assembly to `end`, or to the power cut within it.
-    fn live(&mut self, steps: &[Step], end: &Step) -> Result<(), String> {
+    fn live(&mut self, steps: &[Step], end: &Step, others_follow: bool) -> Result<(), String> {
         let (cut, mark) = match end {
             Step::PowerCut(Cut::Boundary(boundary)) => (self.boundaries.get() + u64::from(*boundary), u64::MAX),
             Step::PowerCut(Cut::Mark(mark)) => (u64::MAX, self.marks.get() + u64::from(*mark)),
@@ -270,7 +278,7 @@ impl<'a> Runner<'a> {
         }
         self.world.forget_all();
         self.check_nothing_is_left()?;
-        self.after_life(end)
+        self.after_life(end, others_follow)
     }
 
     /// A dropped array must release its members, whatever it was doing.
@@ -281,14 +289,10 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn after_life(&mut self, end: &Step) -> Result<(), String> {
+    fn after_life(&mut self, end: &Step, others_follow: bool) -> Result<(), String> {
+        self.end_of_truth(end, others_follow);
         let random = &mut *self.random.borrow_mut();
         self.after_power_cut = matches!(end, Step::PowerCut(_));
-        match end {
-            Step::Restart => {}
-            Step::Kill if !self.history.setup.writeback => self.shared.truth.borrow_mut().killed(),
-            _ => self.shared.truth.borrow_mut().interrupted(),
-        }
         for member in self.members.iter().chain([&self.file]) {
             let faults = member.faults();
             if self.after_power_cut {

@@ -54,6 +54,8 @@ pub struct Setup {
     pub sweep_transfers: SweepTransfers,
     /// Whether writes are answered from memory.
     pub writeback: bool,
+    /// Whether those writes outlive a kill.
+    pub is_buffered: bool,
     /// What each member does on discard and write-zeroes.
     pub zeroing: Vec<Zeroing>,
     /// The factor of latencies and short waits. With a large one, the tasks that run every few seconds run amid
@@ -184,6 +186,7 @@ impl Setup {
             // A thousand times a latency, as the simulated parts of a vectored transfer follow each other.
             patience_micros: (kept_whole && random.once_in(2)).then_some(200_000),
             // At levels with redundancy, and with superblocks before the data.
+            is_buffered: false,
             integrity: !is_old && random.once_in(6) && redundant && !version.is_at_end(),
             prompt: false,
         }

@@ -12,6 +12,7 @@
 
 mod agreement;
 mod backup;
+mod buffered;
 mod journal;
 mod record;
 mod reshape;
@@ -20,4 +21,4 @@ mod shape;
 mod start;
 mod supported;
 
-pub use crate::control::offer::{AssembleOptions, CACHE_BYTES, LeftOut, Offer};
+pub use crate::control::offer::{AssembleOptions, CACHE_BYTES, FindWriteBuffer, LeftOut, Offer};

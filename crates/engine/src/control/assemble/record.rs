@@ -7,7 +7,8 @@ use crate::control::forced::Rescue;
 use crate::device::{Device, DeviceState};
 use crate::metadata::record::{ROUNDS_TO_EJECT, ROUNDS_TO_EJECT_ABSENT, Record, SharedFields};
 use crate::seam::member::Member;
-use format::superblock::{DeviceRole, Resync, Superblock};
+use format::superblock::{DeviceRole, Resync, Superblock, Timestamp};
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// The record to begin with, with the rounds that are pending after assembly.
@@ -63,6 +64,8 @@ fn record_found<M: Member>(
     let lagging = (lagging && !mutant!("uneven-events-grow")).then(shared);
     Record {
         events: freshest.events,
+        // Of no events: the kernel may have written the superblocks that were found.
+        updated: Cell::new((u64::MAX, Timestamp::default())),
         events_found: freshest.events,
         dirty: false,
         resync,

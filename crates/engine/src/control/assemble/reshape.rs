@@ -46,20 +46,20 @@ impl<M: Member + Clone, C: Clock> Control<M, C> {
         pool: Pool,
         clock: C,
     ) -> Result<Rc<Self>, Refusal> {
-        let Offer { members, bitmap, backup } = offer;
+        let Offer { members, bitmap, backup, write_buffer } = offer;
         let options = AssembleOptions { read_only: true, ..options };
         let mut offered = find_all(members, &pool).await?;
         adopt_size(&mut offered);
         let freshest = &offered[elect(&offered)?.freshest];
         let (name, freshest) = (freshest.name.clone(), freshest.found.superblock.clone());
         let Some(reshape) = freshest.reshape else {
-            return Self::assemble_found(offered, bitmap, options, pool, clock).await;
+            return Self::assemble_found(offered, bitmap, write_buffer, options, pool, clock).await;
         };
         let reshape = Reshape { backwards: reshape.backwards && !mutant!("reshape-direction-ignored"), ..reshape };
         check_alone(&name, &freshest)?;
         let side = async |side| {
             let members = on_side(&offered, &reshape, side)?;
-            Self::assemble_found(members, None, options.clone(), pool.clone(), clock.clone()).await
+            Self::assemble_found(members, None, None, options.clone(), pool.clone(), clock.clone()).await
         };
         let (old, new) = (side(Side::Old).await?, side(Side::New).await?);
         let members: Vec<_> = [&old, &new].iter().flat_map(|side| side.core.members()).collect();

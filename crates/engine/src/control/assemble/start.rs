@@ -6,6 +6,7 @@
 use crate::base::buffer::Pool;
 use crate::base::versioned::Growing;
 use crate::control::assemble::agreement::{Warnings, agreed_below, agreement, check_bad_blocks, doubtful_from};
+use crate::control::assemble::buffered;
 use crate::control::assemble::journal::{self, Replay, take_journal};
 use crate::control::assemble::record::{devices_of, first_record};
 use crate::control::assemble::seats::seat;
@@ -14,7 +15,7 @@ use crate::control::assemble::supported::{check_supported, journal_of};
 use crate::control::election::{Offered, adopt_size, elect, rescue};
 use crate::control::inspect::find_superblock;
 use crate::control::logs::{self, Log};
-use crate::control::offer::{AssembleOptions, Offer};
+use crate::control::offer::{AssembleOptions, FindWriteBuffer, Offer};
 use crate::control::state::{AssemblyReport, Control};
 use crate::core::metadata_lock::Guarded;
 use crate::core::unbuilt::Unbuilt;
@@ -62,16 +63,17 @@ impl<M: Member, C: Clock> Control<M, C> {
         if options.partial && !options.read_only {
             return Err(Refusal::new("an array with fewer members than it needs is only read"));
         }
-        let Offer { members, bitmap, .. } = offer;
+        let Offer { members, bitmap, write_buffer, .. } = offer;
         let mut offered = find_all(members, &pool).await?;
         adopt_size(&mut offered);
-        Self::assemble_found(offered, bitmap, options, pool, clock).await
+        Self::assemble_found(offered, bitmap, write_buffer, options, pool, clock).await
     }
 
     /// Assembles members whose superblocks are known.
     pub(super) async fn assemble_found(
         offered: Vec<Offered<M>>,
         bitmap: Option<Candidate<M>>,
+        write_buffer: Option<FindWriteBuffer>,
         options: AssembleOptions,
         pool: Pool,
         clock: C,
@@ -129,6 +131,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             freshest.resync = Resync::From(Sectors(0));
         }
         let mut warnings = Warnings::of(&geometry, &rescue, &missing, &options);
+        let buffered = buffered::take(write_buffer, &freshest, &context, &mut warnings, &options)?;
         let mut replay: Option<Replay<M>> = None;
         let log = match journal {
             Some(found) => replay.insert(journal::replay(found, &geometry, &slots, &options, &pool).await?).log(),
@@ -206,6 +209,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if let Some(journal) = journal {
             array.metadata.begin_journal(journal).await.map_err(ArrayError::refusal)?;
         }
+        array.write_found(buffered).await?;
         Ok(array)
     }
 

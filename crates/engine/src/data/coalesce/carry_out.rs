@@ -82,12 +82,19 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     pub(super) async fn write_batch(&self, parity: &Parity, mut batch: WriteBatch) -> WriteResult {
         let patches = std::mem::take(&mut batch.patches);
         let patches = match self.are_whole_blocks(&patches) {
-            true => patches,
-            false => Box::pin(self.in_whole_blocks(patches)).await?,
+            true => Ok(patches),
+            false => Box::pin(self.in_whole_blocks(patches)).await,
         };
-        let change = self.core.begin_change();
-        let written = self.write_marked(parity, &batch, &patches).await;
-        change.end();
+        let written = match patches {
+            Ok(patches) => {
+                let change = self.core.begin_change();
+                let written = self.write_marked(parity, &batch, &patches).await;
+                change.end();
+                written
+            }
+            Err(error) => Err(error),
+        };
+        self.end_buffering(&batch.buffered);
         drop(batch.locks);
         written
     }

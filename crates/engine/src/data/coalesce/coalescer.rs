@@ -9,6 +9,7 @@ use crate::core::personality::personality;
 use crate::data::coalesce::dirty_set::DirtySet;
 use crate::data::coalesce::streams::{Arrival, StreamKey, Streams};
 use crate::data::coalesce::stripe_write::{Phase, RequestId, StripeWrite, WriteResult};
+use crate::device::write_buffer::Blocks;
 use format::geometry::Geometry;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -175,6 +176,7 @@ impl Coalescer {
             is_full: is_full(write),
             patches: patches(write),
             locks: SmallVec::from_iter([lock(write)]),
+            buffered: write.buffered.take(),
         };
         if let Some(stream) = write.stream.get().filter(|_| !batch.is_full) {
             self.streams.borrow_mut().part_goes(stream, write.stripes.start, batch.patches.bytes());
@@ -192,6 +194,7 @@ impl Coalescer {
             batch.stripes.end = next.stripes.end;
             batch.patches.append(patches(&next));
             batch.locks.push(lock(&next));
+            batch.buffered.extend(next.buffered.take());
             write.carry(&next);
         }
         batch
@@ -245,6 +248,8 @@ pub(super) struct WriteBatch {
     pub(super) is_full: bool,
     pub(super) patches: WriteSet,
     pub(super) locks: SmallVec<[OwnedLock; 1]>,
+    /// Where the write buffer holds the data, the data of each stripe oldest first.
+    pub(super) buffered: Blocks,
 }
 
 /// A request's wait for all its parts. If the request is dropped, the write goes on as long as another request has a

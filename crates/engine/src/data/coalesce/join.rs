@@ -11,6 +11,7 @@ use crate::data::coalesce::carry_out::carry_out;
 use crate::data::coalesce::coalescer::{Answer, WriteBatch};
 use crate::data::coalesce::stripe_write::{Phase, StripeWrite, WriteResult};
 use crate::data::plane::DataPlane;
+use crate::device::write_buffer::Blocks;
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
 use crate::seam::durability::Durability;
@@ -76,6 +77,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             is_full: false,
             patches,
             locks: SmallVec::from_iter([lock]),
+            buffered: Blocks::new(),
         })
     }
 
@@ -93,7 +95,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let bytes = from.block.len() as u64;
         let stream = answer.stream();
         let is_stream = stream.is_some_and(|stream| coalescer.streams.borrow_mut().is_proven(stream));
-        let is_answered = coalescer.dirty.is_on() && durability == Durability::Ordinary;
+        let is_answered = coalescer.dirty.is_on() && durability == Durability::Ordinary && self.may_buffer(bytes);
         let mut rest = from;
         while let Some(part) = rest.take_front(front_bytes(&rest, stripe_bytes)) {
             let stripes = part.at / stripe_bytes..part.end().div_ceil(stripe_bytes);
@@ -118,6 +120,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 self.share(&write);
             }
             if is_answered {
+                self.buffer(&write, &part);
                 coalescer.add_dirty(&write);
             } else {
                 write.add_caller(answer.request, answer.arrival);

@@ -7,6 +7,7 @@
 use crate::base::range_lock::OwnedLock;
 use crate::base::write_set::WriteSet;
 use crate::data::coalesce::streams::{Arrival, StreamKey};
+use crate::device::write_buffer::Blocks;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -56,6 +57,8 @@ pub(super) struct StripeWrite {
     pub(super) dirty: Cell<bool>,
     /// Requested when the stripe write was made or widened, so that later requests for the lock wait for it.
     pub(super) lock: RefCell<Option<OwnedLock>>,
+    /// Where the write buffer holds its data, oldest first.
+    pub(super) buffered: RefCell<Blocks>,
     /// Wakes the task, which waits until the stripe write is closed.
     closing: RefCell<Option<Waker>>,
     task: RefCell<Option<Pin<Box<dyn Future<Output = WriteResult>>>>>,
@@ -77,6 +80,7 @@ impl StripeWrite {
             stream: Cell::new(None),
             dirty: Cell::new(false),
             lock: RefCell::new(Some(lock)),
+            buffered: RefCell::default(),
             closing: RefCell::default(),
             task: RefCell::default(),
             callers: RefCell::default(),

@@ -166,6 +166,32 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
+    /// Whether a write of so many bytes may be answered from memory: what is answered outlives the process, if the array
+    /// was given memory for that.
+    pub(super) fn may_buffer(&self, bytes: u64) -> bool {
+        /// The end of a stripe, whole stripes, and the beginning of one.
+        const PARTS_MAX: u64 = 3;
+        self.core.context.write_buffer.get().is_none_or(|buffer| buffer.has_room(bytes, PARTS_MAX))
+    }
+
+    /// Puts a part of a write that is about to be answered into the write buffer.
+    pub(super) fn buffer(&self, write: &StripeWrite, part: &WriteExtent) {
+        if let Some(buffer) = self.core.context.write_buffer.get().filter(|_| !mutant!("answered-and-not-buffered")) {
+            buffer.keep(part.at, &part.block, &mut write.buffered.borrow_mut());
+        }
+    }
+
+    /// The members have the data in these blocks, or it is lost. The locks are still held, so that no later write of
+    /// the same bytes is under way. What a failed array has not written stays, for its next assembly.
+    pub(super) fn end_buffering(&self, blocks: &[u32]) {
+        if let Some(buffer) = self.core.context.write_buffer.get()
+            && self.core.check_not_failed().is_ok()
+            && !mutant!("buffer-not-freed")
+        {
+            buffer.free(blocks);
+        }
+    }
+
     /// Drives one stripe write to its end.
     async fn write_out(&self, write: Rc<StripeWrite>, request: RequestId) {
         let outcome = poll_fn(|context| write.poll(request, context)).await;

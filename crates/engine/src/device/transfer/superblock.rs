@@ -27,6 +27,9 @@ impl<M: Member> Device<M> {
         self.begin_parity_log(&superblock, pool).await?;
         self.announce_in_log(&superblock, pool).await?;
         self.announce(&superblock).await?;
+        if let Some(buffer) = self.context.write_buffer.get() {
+            buffer.announce(&superblock);
+        }
         let at = superblock.super_at();
         let block = self.superblock.image(superblock, self.member.limits().logical_block_bytes as usize, pool);
         self.member.write(at, block, Why::Superblock).await?;

@@ -250,7 +250,7 @@ impl Machine {
                 .advise("use it with `mdspace read`, or with `mdspace serve --read-only`"));
         }
         let backup = arguments.backup_file.as_deref().map(|path| self.open_backup(path)).transpose()?;
-        let offer = Offer { members, bitmap, backup };
+        let offer = Offer { bitmap, backup, ..Offer::of(members) };
         let array = match self.assemble_offer(offer, arguments.consent(), purpose, policy).await {
             Ok(array) => array,
             Err(refusal) if refusal.field.as_deref() == Some("superblock.set_uuid") => {

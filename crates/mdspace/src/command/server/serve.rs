@@ -25,7 +25,7 @@ use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, tell};
 use crate::command::text::wording::describe;
 use crate::inside::check_writes as check_inner_writes;
-use crate::machine::{Arena, Machine, Purpose, run_background};
+use crate::machine::{Arena, Array, Machine, Purpose, run_background};
 use engine::status::Status;
 use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites};
 use export::control::{ApiError, Command, ControlServer};
@@ -46,6 +46,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
     let purpose = if arguments.read_only { Purpose::Read } else { Purpose::Write };
     let machine = Machine::start(kernel, Arena::Large)?;
     let machine = machine.with_maps(arguments.assemble.maps.read()?).over(arguments.assemble.overlay.directory())?;
+    machine.answers_from_memory.set(arguments.cache == CacheMode::Writeback);
     machine.run(async {
         let inner = arguments.inner.as_deref();
         let target = machine.open_target(&arguments.assemble, inner, purpose, policy_of(arguments)).await?;
@@ -54,6 +55,9 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
         array.set_stripe_size(arguments.stripe_size)?;
         for array in &target.arrays {
             warn_of_doubtful_zeros(array).await;
+        }
+        if arguments.cache == CacheMode::Writeback && target.arrays.iter().any(Array::is_cache_volatile) {
+            tell!("note: there is no memory for writes that outlives this process: if it is killed, answered writes are lost");
         }
         let writeback = (arguments.cache == CacheMode::Writeback).then(|| {
             let array = array.clone();

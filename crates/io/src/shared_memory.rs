@@ -1,0 +1,121 @@
+//! Memory that outlives the process: a shared mapping of a file, which a file system in memory holds.
+//!
+//! The file belongs to one user alone and is locked as long as it is mapped, as another process could shorten it. Its
+//! room is allocated at once: a store into a page that the file system cannot give would end the process. The contents
+//! mean nothing here.
+
+use memmap2::{MmapMut, MmapOptions};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind, Result};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Only its owner may read and write the file.
+const MODE: u32 = 0o600;
+
+/// A mapped file.
+pub struct SharedMemory {
+    map: MmapMut,
+    /// Holds the lock.
+    _file: File,
+    path: PathBuf,
+}
+
+impl SharedMemory {
+    /// Maps an existing file; `None` when there is none.
+    ///
+    /// # Errors
+    /// It belongs to another user, others may write to it, or it cannot be mapped.
+    pub fn open(path: &Path) -> Result<Option<Self>> {
+        match options().open(path) {
+            Ok(file) => Self::of(file, path).map(Some),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Maps a new file of so many bytes, all zeros, or the file that is there.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::open`], or there is no room.
+    pub fn open_or_create(path: &Path, bytes: usize) -> Result<Self> {
+        if let Some(there) = Self::open(path)? {
+            return Ok(there);
+        }
+        let file = options().create_new(true).mode(MODE).open(path)?;
+        let allocated = fallocate(&file, FallocateFlags::empty(), 0, bytes as u64);
+        match allocated.map_err(Error::from).and_then(|()| Self::of(file, path)) {
+            Ok(created) => Ok(created),
+            Err(error) => {
+                drop(std::fs::remove_file(path)); // the first error says more
+                Err(error)
+            }
+        }
+    }
+
+    fn of(file: File, path: &Path) -> Result<Self> {
+        // Another holder can only be a process that is just ending: the members' locks come first.
+        flock(&file, FlockOperation::LockExclusive)?;
+        let status = file.metadata()?;
+        if status.uid() != rustix::process::geteuid().as_raw() || status.mode() & 0o077 != 0 || !status.is_file() {
+            return Err(Error::new(ErrorKind::PermissionDenied, "it is not this user's own file"));
+        }
+        // SAFETY: the file is this user's own and locked, so that no other process changes or shortens it.
+        #[expect(unsafe_code, reason = "a mapping of a file")]
+        let map = unsafe { MmapOptions::new().map_mut(&file)? };
+        Ok(Self { map, _file: file, path: path.to_owned() })
+    }
+
+    /// Removes the file. The memory stays until it is dropped.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn remove(&self) -> Result<()> {
+        std::fs::remove_file(&self.path)
+    }
+}
+
+impl AsMut<[u8]> for SharedMemory {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.map
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags((OFlags::NOFOLLOW | OFlags::CLOEXEC).bits() as i32);
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_one_mapping_stored_the_next_one_finds() -> Result<()> {
+        let place = tempfile::tempdir()?;
+        let path = place.path().join("memory");
+        assert!(SharedMemory::open(&path)?.is_none());
+        SharedMemory::open_or_create(&path, 8192)?.as_mut()[4100] = 7;
+        let mut again = SharedMemory::open_or_create(&path, 100)?;
+        assert_eq!((again.as_mut().len(), again.as_mut()[4100]), (8192, 7));
+        again.remove()?;
+        drop(again);
+        assert!(SharedMemory::open(&path)?.is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_that_others_may_read_and_a_link_are_refused() -> Result<()> {
+        let place = tempfile::tempdir()?;
+        let (path, link) = (place.path().join("memory"), place.path().join("link"));
+        drop(SharedMemory::open_or_create(&path, 4096)?);
+        std::os::unix::fs::symlink(&path, &link)?;
+        assert!(SharedMemory::open(&link).is_err());
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640))?;
+        assert!(SharedMemory::open(&path).is_err());
+        Ok(())
+    }
+}

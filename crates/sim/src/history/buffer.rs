@@ -1,0 +1,98 @@
+//! The write buffer of a history's array: memory that a kill leaves and a loss of power takes.
+//!
+//! What was answered before a kill is on the members, or in the buffer. So there are two truths until the next
+//! assembly: that of the members, by which they are judged, and that of an array which has its buffer.
+
+use super::run::Runner;
+use super::step::Step;
+use crate::truth::Truth;
+use engine::{FindWriteBuffer, WriteBuffer};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// So few blocks that writes find no room now and then.
+const BLOCKS: u32 = 24;
+
+/// The buffer, and what it promises.
+#[derive(Default)]
+pub(super) struct Buffer {
+    memory: Rc<RefCell<Vec<u8>>>,
+    /// What the next assembly has to show, since the last life was killed.
+    promised: RefCell<Option<Truth>>,
+    /// Whether md has used the members since.
+    pub(super) is_overtaken: Cell<bool>,
+}
+
+/// The memory while an array has it. Dropped, it is left as it is.
+struct Lent {
+    bytes: Vec<u8>,
+    home: Rc<RefCell<Vec<u8>>>,
+}
+
+impl AsMut<[u8]> for Lent {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.home.replace(std::mem::take(&mut self.bytes));
+    }
+}
+
+impl Buffer {
+    /// What an assembly is given.
+    pub(super) fn lend(&self) -> FindWriteBuffer {
+        let home = self.memory.clone();
+        Box::new(move |_| {
+            let mut bytes = home.take();
+            bytes.resize(format::write_buffer::memory_bytes(BLOCKS), 0);
+            Ok(Some(Box::new(Lent { bytes, home }) as WriteBuffer))
+        })
+    }
+
+    /// The memory and all that it promised are gone.
+    pub(super) fn lose(&self) {
+        self.memory.take();
+        self.promised.take();
+        self.is_overtaken.set(false);
+    }
+
+    /// The truth of an array that was assembled with the buffer, if it differs from that of its members.
+    pub(super) fn fulfil(&self) -> Option<Truth> {
+        self.is_overtaken.set(false);
+        self.promised.take()
+    }
+}
+
+impl Runner<'_> {
+    /// The end of a life, for the truth. `followed_by_others` says that md uses the members next, to which the buffer is
+    /// unknown.
+    pub(super) fn end_of_truth(&self, end: &Step, followed_by_others: bool) {
+        let mut truth = self.shared.truth.borrow_mut();
+        let is_kill = matches!(end, Step::Kill);
+        match self.history.setup.writeback {
+            _ if matches!(end, Step::Restart) => {}
+            false if is_kill => truth.killed(),
+            // A life that was not begun has left the buffer as it was.
+            true if is_kill && self.buffer.promised.borrow().is_some() => truth.interrupted(),
+            true if is_kill && self.is_buffered() && !followed_by_others && !self.has_lost.get() => {
+                let mut promised = truth.clone();
+                promised.killed();
+                self.buffer.promised.replace(Some(promised));
+                truth.interrupted();
+                self.tally.count("kills with a write buffer");
+            }
+            _ => truth.interrupted(),
+        }
+        if matches!(end, Step::PowerCut(_)) {
+            self.buffer.lose();
+        }
+    }
+
+    /// Whether writes that are answered from memory outlive a kill.
+    pub(super) fn is_buffered(&self) -> bool {
+        self.history.setup.is_buffered
+    }
+}
