@@ -48,7 +48,6 @@ const SYSTEM_SOURCES: &[&str] = &[
 ];
 
 /// Spelled so that this file does not break its own rules.
-
 const MARKERS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/fa", "rm")];
 const IGNORED_TEST: &str = concat!("#[ign", "ore");
