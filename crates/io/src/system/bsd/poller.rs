@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Reports taken from the kernel at a time.
 const REPORTS_MAX: usize = 64;
 
+/// The longest wait asked for at once, as macOS refuses very long ones. The executor's loop repeats.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
 /// What has changed about a descriptor.
 pub(crate) struct Report {
     pub(crate) fd: RawFd,
@@ -75,10 +78,10 @@ impl Poller {
         let timeout = match wait {
             Wait::No => Some(Duration::ZERO),
             Wait::Forever => None,
-            Wait::For(time) => Some(time),
+            Wait::For(time) => Some(time.min(LONGEST)),
         };
-        let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        let timeout = timeout.map(|time| Timespec { tv_sec: seconds(time), tv_nsec: time.subsec_nanos().into() });
+        let timeout =
+            timeout.map(|time| Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() });
         // SAFETY: no descriptor is added.
         let reports = match unsafe { kevent_timespec(&self.queue, &[], &mut into.0, timeout.as_ref()) } {
             Ok((reports, _)) => reports,
