@@ -58,7 +58,12 @@ pub(crate) const STEPS: &[Step] = &[
     builds(step("docs", "the documentation of the code builds without broken links", &[], docs)),
     builds(step("tests", "unit, property and black-box tests pass", &[], tests)),
     builds(step("package", "the Debian package is small, and what it installs works", package::NEEDS, debian_package)),
-    builds(step("cross", "tests pass on an emulated aarch64, and the command works there", cross::NEEDS, cross::run)),
+    builds(step(
+        "cross",
+        "tests pass on an emulated aarch64, where the command works; FreeBSD's library compiles",
+        cross::NEEDS,
+        cross::run,
+    )),
     builds(step("simulator", "the tests of the laboratory and the simulator pass, optimized", &[], simulator)),
     beside(step(
         "sim",

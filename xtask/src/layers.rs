@@ -56,7 +56,12 @@ pub(crate) const LONG: &[Step] = &[
     builds(step("dist", "the files of a release are made, and work", dist::PACKAGES_NEED, dist::run)),
     builds(step("publish", "each crate builds from its package", &[], release::crates_build)),
     builds(step("threads", "the whole set of tests passes where commands take threads for io_uring", &[], threads)),
-    beside(step("systems", "the pure crates compile for other processors and systems", &[], cross::check)),
+    beside(step(
+        "systems",
+        "the pure crates compile for other processors and systems, the command for FreeBSD and macOS",
+        &[],
+        cross::check,
+    )),
     beside(step(
         "newest",
         "the newest kernel's md and mdadm, in emulation, and mdspace use each other's arrays",

@@ -9,15 +9,15 @@
 
 #[cfg(feature = "control")]
 pub mod control;
-#[cfg(feature = "fuse")]
+#[cfg(all(feature = "fuse", target_os = "linux"))]
 pub mod fuse;
 #[cfg(feature = "control")]
 pub mod measure;
 pub mod memory;
 pub mod nbd;
-#[cfg(feature = "ublk")]
+#[cfg(all(feature = "ublk", target_os = "linux"))]
 pub mod ublk;
-#[cfg(feature = "vhost-user")]
+#[cfg(all(feature = "vhost-user", target_os = "linux"))]
 pub mod vhost_user;
 pub mod volume;
 

@@ -12,7 +12,7 @@
 use crate::backend::{Backend, Choice, is_refusal};
 use crate::executor::Options;
 use crate::operation::{Call, Held, Slot, State};
-use crate::ring::Ring;
+use crate::system::ring::Ring;
 use crate::threads::Threads;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -69,6 +69,7 @@ impl Driver {
         let (kind, refusal) = match options.backend {
             Choice::Only(Backend::IoUring) => (ring()?, None),
             Choice::Only(Backend::Threads) => (threads()?, None),
+            Choice::Auto if !Ring::EXISTS => (threads()?, None),
             Choice::Auto => match ring() {
                 Err(refusal) if is_refusal(&refusal) => (threads()?, Some(refusal)),
                 ring => (ring?, None),

@@ -1,5 +1,5 @@
 //! Members on real storage (regular files, block devices, memory), and the executor, clock and sockets that serve them.
-//! Also the commands of the kernel's ublk driver, which need 128-byte entries and mapped memory.
+//! Also the commands of Linux's ublk driver, which need 128-byte entries and mapped memory.
 //!
 //! Each thread has its own [`Executor`] with one [`Backend`]: an io_uring, or threads where the system refuses that.
 //! Everything created on a thread belongs to it and never leaves it. Other threads reach it through a [`Remote`].
@@ -10,8 +10,8 @@
 //! The crate knows neither RAID nor md's format, never retries a failed transfer, and never opens anything unasked.
 //! Facts come from io_uring(7), the man pages that the modules name, and the kernel's headers.
 //!
-//! Linux only. io_uring needs 5.11 or later, 6.1 or later preferred. Another system would bring its own executor under
-//! the same engine.
+//! Linux, FreeBSD and macOS: `system` has what differs between them. io_uring needs Linux 5.11 or later, 6.1 or later
+//! preferred. The other systems have threads alone, and were only compiled for (docs/systems.md).
 
 mod any;
 mod backend;
@@ -27,17 +27,17 @@ pub mod net;
 mod operation;
 mod overlay;
 mod parts;
+mod plain;
 mod remote;
 mod rescued;
-mod ring;
 mod shared_memory;
 pub mod signal;
 mod stamp;
 mod stored;
+mod system;
 mod threads;
 mod time;
 mod transfer;
-pub mod ublk;
 mod wake;
 
 pub use any::AnyMember;
@@ -53,9 +53,12 @@ pub use layer::{Layer, LayerMember, LayerRead};
 pub use memory::MemoryMember;
 pub use overlay::Overlay;
 pub use parts::range_within;
+pub use plain::{is_disk, length, punch_hole, read_exact_at, reserve, sync_data, wait_for_end};
 pub use remote::{Remote, Stopped};
 pub use rescued::{NOT_IN_IMAGE, Rescued};
 pub use shared_memory::SharedMemory;
 pub use stamp::Stamps;
 pub use stored::{StoredFiles, StoredOverlay};
+#[cfg(target_os = "linux")]
+pub use system::ublk;
 pub use time::RealClock;

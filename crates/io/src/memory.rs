@@ -1,12 +1,13 @@
 //! A member in memory: the fastest possible member, for measurements and tests. It never stores anything on disk.
 //!
 //! Each operation completes when it is first polled, with one copy, which computes checksums where they are wanted.
-//! Pages never written take no memory, and a discard frees them. Source: mmap(2), madvise(2).
+//! Pages never written take no memory, and a discard frees them. Source: mmap(2).
 
 use crate::parts::range_within;
+use crate::system::memory;
 use engine::{Block, Buffer, Limits, Member, MemberError, Operation, SUMMED_BYTES};
 use format::units::MemberByte;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::ProtFlags;
 use std::cell::{Cell, Ref, RefCell};
 use std::fmt;
 use std::io;
@@ -153,11 +154,11 @@ struct Map {
 
 impl Map {
     fn new(bytes: usize) -> io::Result<Self> {
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let length = bytes.max(1);
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
         let base = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, flags)?
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, access, memory::ANONYMOUS)?
         };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { base, bytes })
@@ -207,9 +208,7 @@ impl Map {
         self.fill_zero(range.start..pages.start);
         self.fill_zero(pages.end..range.end);
         // SAFETY: whole pages of our private mapping, without references to them.
-        let given_back =
-            unsafe { rustix::mm::madvise(self.address(&pages).cast(), pages.len(), Advice::LinuxDontNeed) };
-        if given_back.is_err() {
+        if !unsafe { memory::renew(self.address(&pages), pages.len()) } {
             self.fill_zero(pages);
         }
     }

@@ -5,14 +5,15 @@
 //! would mix their bytes. Sources: unix(7), tcp(7).
 
 use crate::descriptor::Descriptor;
+use crate::system::{sockets, wide};
 use crate::transfer;
 use engine::{Block, Buffer};
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
-use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags};
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, sockopt};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -225,11 +226,11 @@ impl fmt::Debug for Stream {
 
 fn tcp_socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+    sockets::stream(family)
 }
 
 fn unix_socket() -> rustix::io::Result<OwnedFd> {
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+    sockets::stream(AddressFamily::UNIX)
 }
 
 /// Which users may connect to a unix socket.
@@ -251,28 +252,6 @@ impl Default for SocketAccess {
 impl From<u32> for SocketAccess {
     fn from(mode: u32) -> Self {
         Self { mode, group: None }
-    }
-}
-
-impl SocketAccess {
-    /// Gives the file its group, and what the umask took from its mode.
-    fn apply(self, node: &SocketNode) -> io::Result<()> {
-        let file =
-            rustix::fs::openat(CWD, &node.path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        let status = rustix::fs::fstat(&file)?;
-        if (status.st_dev, status.st_ino) != node.identity {
-            return Err(io::Error::other("was replaced meanwhile"));
-        }
-        if let Some(group) = self.group {
-            let group = Some(rustix::fs::Gid::from_raw(group));
-            rustix::fs::chownat(&file, "", None, group, AtFlags::EMPTY_PATH)
-                .map_err(|error| io::Error::new(io::Error::from(error).kind(), format!("its group: {error}")))?;
-        }
-        if status.st_mode & 0o777 != self.mode {
-            let path = format!("/proc/self/fd/{}", file.as_raw_fd()); // a descriptor of a path takes no fchmod
-            rustix::fs::chmod(path, Mode::from_raw_mode(self.mode))?;
-        }
-        Ok(())
     }
 }
 
@@ -300,7 +279,7 @@ impl Drop for SocketNode {
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     let status = rustix::fs::lstat(path)?;
-    Ok((status.st_dev, status.st_ino))
+    Ok((wide(status.st_dev), wide(status.st_ino)))
 }
 
 /// Does the same as [`Listener::unix`], for a caller without an executor.
@@ -319,11 +298,10 @@ fn bind_unix(path: &Path, access: SocketAccess) -> io::Result<(OwnedFd, SocketNo
     rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
     remove_stale(path, &address)?;
     let fd = unix_socket()?;
-    // On Linux the file of the socket gets the socket's own mode, without the bits of the umask.
-    rustix::fs::fchmod(&fd, Mode::from_raw_mode(access.mode))?;
+    sockets::set_mode(&fd, access.mode)?;
     rustix::net::bind(&fd, &address)?;
     let node = SocketNode::of(path)?;
-    access.apply(&node)?; // nothing listens yet
+    sockets::give(&node.path, node.identity, access.mode, access.group)?; // nothing listens yet
     rustix::net::listen(&fd, BACKLOG)?;
     Ok((fd, node))
 }
@@ -337,8 +315,7 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
     if FileType::from_raw_mode(status.st_mode) != FileType::Socket {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "exists and is not a socket"));
     }
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let probe = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let probe = sockets::stream_without_waiting(AddressFamily::UNIX)?;
     match rustix::net::connect(&probe, address) {
         Err(rustix::io::Errno::CONNREFUSED) => Ok(std::fs::remove_file(path)?),
         // Connected, or its queue is full.

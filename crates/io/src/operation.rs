@@ -35,20 +35,30 @@ pub(crate) enum Call {
     AwaitReadable,
     /// fdatasync(2).
     SyncData,
-    /// fallocate(2).
-    Allocate { mode: i32, at: u64, bytes: u64 },
+    /// fallocate(2), or what the system has in its place.
+    Clear { how: Clear, at: u64, bytes: u64 },
     /// recv(2).
     Receive { address: *mut u8, bytes: u32, flags: i32 },
     /// send(2).
     Send { address: *const u8, bytes: u32, flags: i32 },
     /// sendmsg(2).
     SendMessage { header: *const libc::msghdr, flags: i32 },
-    /// accept4(2), close-on-exec.
+    /// accept(2), close-on-exec.
     Accept,
     /// connect(2).
     Connect { address: *const libc::sockaddr, bytes: u32 },
     /// A command to the device's driver, which only an io_uring passes on.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "the only such device is Linux's ublk"))]
     DriverCommand { code: u32, command: [u8; 16] },
+}
+
+/// How a range of a file becomes zeros. Its length stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clear {
+    /// Zeros that keep their space.
+    Zeros,
+    /// A hole.
+    Hole,
 }
 
 /// An operation in the driver's slab.

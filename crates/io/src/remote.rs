@@ -2,20 +2,19 @@
 //!
 //! Each executor has an [`Inbox`]: jobs, and ids of tasks to wake, behind a mutex. The owning thread checks a flag in
 //! each of its rounds, and takes the mutex only when the flag is set. Before it waits for its ring, it asks to be woken
-//! through an eventfd. So another thread wakes a task of a busy one without a system call. It never moves a future
-//! between threads. Source: eventfd(2).
+//! by a bell. So another thread wakes a task of a busy one without a system call. It never moves a future between
+//! threads. Source: the system's [`Bell`].
 
 use crate::descriptor::Descriptor;
 use crate::executor::{Core, spawn};
+use crate::system::bell::Bell;
 use crate::transfer;
 use crate::wake::TaskId;
 use futures_channel::oneshot;
-use rustix::event::EventfdFlags;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -31,11 +30,11 @@ type Job = Box<dyn FnOnce() + Send>;
 
 pub(crate) struct Inbox {
     executor: u16,
-    event: OwnedFd,
+    bell: Bell,
     contents: Mutex<Contents>,
     /// A sender has added something since the owner last looked.
     is_filled: AtomicBool,
-    /// The owner waits, or is about to: the next sender must write to the eventfd.
+    /// The owner waits, or is about to: the next sender must ring the bell.
     is_awaited: AtomicBool,
 }
 
@@ -49,14 +48,14 @@ struct Contents {
 impl Inbox {
     /// Creates an inbox under a free executor id.
     pub(crate) fn new() -> io::Result<Arc<Self>> {
-        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+        let bell = Bell::new()?;
         let mut inboxes = lock(&INBOXES);
         let executor = (0..=u16::MAX)
             .find(|number| !inboxes.contains_key(number))
             .ok_or_else(|| io::Error::other("more than 65536 executors"))?;
         let inbox = Arc::new(Self {
             executor,
-            event,
+            bell,
             contents: Mutex::default(),
             is_filled: AtomicBool::new(false),
             is_awaited: AtomicBool::new(false),
@@ -93,8 +92,7 @@ impl Inbox {
         // arrived, or this thread sees that the owner waits.
         self.is_filled.store(true, Ordering::SeqCst);
         if self.is_awaited.swap(false, Ordering::SeqCst) {
-            // Only a counter at its maximum could refuse, and it is at most 1 for each wait of the owner.
-            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+            self.bell.ring();
         }
     }
 
@@ -113,7 +111,7 @@ impl Inbox {
         jobs.into_iter().for_each(|job| job());
     }
 
-    /// Owner only: whether it may wait. If so, a sender ends the wait through the eventfd, until [`Inbox::is_awake`].
+    /// Owner only: whether it may wait. If so, a sender ends the wait by the bell, until [`Inbox::is_awake`].
     pub(crate) fn may_wait(&self) -> bool {
         self.is_awaited.store(true, Ordering::SeqCst);
         let may = !self.is_filled.load(Ordering::SeqCst);
@@ -139,7 +137,7 @@ pub(crate) fn forward(task: TaskId) {
 
 /// The task that each executor runs, so that an addition to its inbox ends its wait.
 pub(crate) fn serve(inbox: &Inbox) -> io::Result<impl Future<Output = ()> + use<>> {
-    let event = Descriptor::new(inbox.event.try_clone()?);
+    let event = Descriptor::new(inbox.bell.reader()?);
     Ok(async move {
         loop {
             let (read, _) = transfer::read_bytes(&event, vec![0; 8].into()).await;

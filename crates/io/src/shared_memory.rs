@@ -4,8 +4,9 @@
 //! room is allocated at once: a store into a page that the file system cannot give would end the process. The contents
 //! mean nothing here.
 
+use crate::plain::reserve;
 use memmap2::{MmapMut, MmapOptions};
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -44,14 +45,17 @@ impl SharedMemory {
             return Ok(there);
         }
         let file = options().create_new(true).mode(MODE).open(path)?;
-        let allocated = fallocate(&file, FallocateFlags::empty(), 0, bytes as u64);
-        match allocated.map_err(Error::from).and_then(|()| Self::of(file, path)) {
-            Ok(created) => Ok(created),
-            Err(error) => {
-                drop(std::fs::remove_file(path)); // the first error says more
-                Err(error)
-            }
+        Self::of_new(file, path, bytes as u64).inspect_err(|_| {
+            drop(std::fs::remove_file(path)); // the first error says more
+        })
+    }
+
+    fn of_new(file: File, path: &Path, bytes: u64) -> Result<Self> {
+        file.set_len(bytes)?;
+        if !reserve(&file, 0, bytes)? {
+            return Err(Error::new(ErrorKind::Unsupported, "its file system allocates no room in advance"));
         }
+        Self::of(file, path)
     }
 
     fn of(file: File, path: &Path) -> Result<Self> {

@@ -1,11 +1,12 @@
 //! Signals: the two that ask a server to stop, and the one for a file over the size limit. It never installs a handler
-//! that runs code. Source: signal(7), signalfd(2).
+//! that runs code. Source: signal(7).
 
 use crate::descriptor::Descriptor;
+use crate::system::signals;
 use crate::transfer;
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::AsFd;
 
 /// A signal that asks the process to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,39 +29,32 @@ pub enum Signal {
 /// # Panics
 /// When the thread has no executor.
 pub fn terminated() -> io::Result<impl Future<Output = io::Result<Signal>>> {
-    let descriptor = Descriptor::new(signals()?);
+    let descriptor = Descriptor::new(signals::open()?);
     Ok(async move {
-        let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
         // Polls before it reads. On Linux 6.1 a waiting read runs in a kernel thread, and was seen to stay there when
         // the signal arrived.
-        while let Err(error) = rustix::io::read(descriptor.as_fd(), &mut bytes) {
-            match error {
-                rustix::io::Errno::AGAIN => transfer::poll_readable(&descriptor).await.0.map(drop)?,
-                rustix::io::Errno::INTR => {}
-                error => return Err(error.into()),
+        loop {
+            match signals::take(descriptor.as_fd())? {
+                Some(signal) => return Ok(signal),
+                None => transfer::poll_readable(&descriptor).await.0.map(drop)?,
             }
         }
-        // The signal's number is the structure's first field.
-        let number = bytes.first_chunk().map(|number| u32::from_ne_bytes(*number).cast_signed());
-        Ok(if number == Some(libc::SIGINT) { Signal::Interrupt } else { Signal::Terminate })
     })
 }
 
-/// Blocks SIGINT and SIGTERM, and makes them readable.
-fn signals() -> io::Result<OwnedFd> {
+/// Blocks SIGINT and SIGTERM for the calling thread; returns the set of both.
+pub(crate) fn block() -> io::Result<libc::sigset_t> {
     // SAFETY: a sigset_t is plain data, set up by sigemptyset before any use; the calls get pointers to it that are
-    // valid while they run, and both signal numbers exist. A descriptor from signalfd is new and ours.
+    // valid while they run, and both signal numbers exist.
     unsafe {
         let mut set = mem::zeroed();
         libc::sigemptyset(&raw mut set);
         libc::sigaddset(&raw mut set, libc::SIGINT);
         libc::sigaddset(&raw mut set, libc::SIGTERM);
         match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) {
-            0 => {}
-            error => return Err(io::Error::from_raw_os_error(error)),
+            0 => Ok(set),
+            error => Err(io::Error::from_raw_os_error(error)),
         }
-        let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
     }
 }
 

@@ -2,7 +2,8 @@
 //! None of them waits. Source: the man pages of the system calls.
 
 use crate::descriptor::Descriptor;
-use crate::operation::{Accepted, Call, Message, Submitted, Vectored};
+use crate::operation::{Accepted, Call, Clear, Message, Submitted, Vectored};
+use crate::system::calls::SEND_FLAGS;
 use engine::{Block, Buffer};
 use std::mem;
 use std::ops::Deref;
@@ -96,15 +97,16 @@ pub(crate) fn poll_readable(file: &Rc<Descriptor>) -> Submitted<()> {
     unsafe { Submitted::new(file, Call::AwaitReadable, ()) }
 }
 
-/// Puts data, and the metadata needed to read it, on stable storage (fdatasync).
+/// Puts data, and the metadata needed to read it, on stable storage.
 pub(crate) fn sync_data(file: &Rc<Descriptor>) -> Submitted<()> {
     // SAFETY: the call has no addresses.
     unsafe { Submitted::new(file, Call::SyncData, ()) }
 }
 
-pub(crate) fn allocate(file: &Rc<Descriptor>, mode: i32, at: u64, bytes: u64) -> Submitted<()> {
+/// Makes a range zeros, or a hole.
+pub(crate) fn clear(file: &Rc<Descriptor>, how: Clear, at: u64, bytes: u64) -> Submitted<()> {
     // SAFETY: the call has no addresses.
-    unsafe { Submitted::new(file, Call::Allocate { mode, at, bytes }, ()) }
+    unsafe { Submitted::new(file, Call::Clear { how, at, bytes }, ()) }
 }
 
 /// Receives into the buffer from byte `skip` on.
@@ -135,9 +137,6 @@ pub(crate) fn send_vectored(socket: &Rc<Descriptor>, parts: Vec<Block>, skip: us
     // blocks' own memory, which is never written while they live.
     unsafe { Submitted::new(socket, call, Message { parts, _vectors: vectors, _header: header }) }
 }
-
-/// No SIGPIPE; the kernel continues after a partial transfer.
-const SEND_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
 
 /// Accepts one connection. The result is its descriptor, which is closed when the future was dropped.
 pub(crate) fn accept(listener: &Rc<Descriptor>) -> Submitted<Accepted> {

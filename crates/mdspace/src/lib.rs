@@ -93,9 +93,10 @@
 //!
 //! # Features
 //!
-//! The default features are the command with all its exports. For the library alone, use `default-features = false`.
+//! The default features are the command with all its exports; those that are Linux's own bring nothing elsewhere. For the library alone, use `default-features = false`.
 //!
-//! Linux. Where the system refuses io_uring (containers, kernels before 5.11), threads do the same work.
+//! Linux. Where the system refuses io_uring (containers, kernels before 5.11), threads do the same work. It was compiled
+//! for FreeBSD and macOS, too, and not run there (docs/systems.md).
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "command")]

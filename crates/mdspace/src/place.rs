@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// A part of a file or device, as it was named.
@@ -55,12 +55,11 @@ impl DiskFile {
 
     /// The file's own bytes, even if they are those of an image.
     pub(crate) fn raw(path: &Path) -> Result<Self> {
-        let kind = path.metadata()?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
+        if !path.metadata()?.is_file() && !io::is_disk(path) {
             return Err(Error::other("neither a regular file nor a block device"));
         }
         let file = File::open(path)?;
-        let bytes = std::io::Seek::seek(&mut &file, std::io::SeekFrom::End(0))?;
+        let bytes = io::length(&file)?;
         Ok(Self { bytes, medium: Medium::File(file) })
     }
 }
@@ -73,7 +72,7 @@ impl Source for DiskFile {
     fn read(&self, at: u64, length: usize) -> impl Future<Output = std::result::Result<Vec<u8>, String>> {
         let mut bytes = vec![0; length];
         let read = match &self.medium {
-            Medium::File(file) => file.read_exact_at(&mut bytes, at),
+            Medium::File(file) => io::read_exact_at(file, &mut bytes, at),
             Medium::Remote(remote) => remote.borrow_mut().read_exact_at(&mut bytes, at),
         };
         std::future::ready(read.map(|()| bytes).map_err(|error| format!("byte {at}: {error}")))

@@ -1,5 +1,5 @@
 //! Other processors and systems: tests of the pure crates on an emulated aarch64, the command there, static commands, and
-//! what only compiles.
+//! what only compiles (for FreeBSD the library in CI, for it and macOS the command in `long`).
 //!
 //! Nothing is installed here, and without the source of the standard library the steps are skipped. Each target has a row
 //! in docs/systems.md, which a test below compares.
@@ -36,17 +36,40 @@ pub(crate) const AARCH64: Target = Target { triple: "aarch64-unknown-linux-gnu",
 pub(crate) const POWERPC64LE: Target =
     Target { triple: "powerpc64le-unknown-linux-gnu", linker: "powerpc64le-linux-gnu-gcc" };
 
-/// Targets for which the pure crates are only compiled: each with its place in the table, its system and processor.
-const COMPILED: [(&str, u8, &str, &str); 5] = [
-    ("riscv64gc-unknown-linux-gnu", 6, "Linux", "riscv64"),
-    ("armv7-unknown-linux-gnueabihf", 6, "Linux", "32-bit ARM"),
-    ("x86_64-unknown-freebsd", 7, "FreeBSD", "x86-64"),
-    ("aarch64-apple-darwin", 7, "macOS", "aarch64"),
-    ("x86_64-pc-windows-msvc", 7, "Windows", "x86-64"),
+/// A target for which crates are only compiled.
+struct Compiled {
+    triple: &'static str,
+    /// Its place in the table.
+    place: u8,
+    system: &'static str,
+    processor: &'static str,
+    /// Whether the library and the command compile, not the pure crates alone.
+    whole: bool,
+}
+
+const COMPILED: [Compiled; 5] = [
+    pure("riscv64gc-unknown-linux-gnu", 6, "Linux", "riscv64"),
+    pure("armv7-unknown-linux-gnueabihf", 6, "Linux", "32-bit ARM"),
+    Compiled { whole: true, ..pure(FREEBSD, 7, "FreeBSD", "x86-64") },
+    Compiled { whole: true, ..pure("aarch64-apple-darwin", 7, "macOS", "aarch64") },
+    pure("x86_64-pc-windows-msvc", 7, "Windows", "x86-64"),
 ];
+
+const fn pure(triple: &'static str, place: u8, system: &'static str, processor: &'static str) -> Compiled {
+    Compiled { triple, place, system, processor, whole: false }
+}
+
+/// The other system for which CI compiles the library.
+const FREEBSD: &str = "x86_64-unknown-freebsd";
 
 /// The crates that know no system.
 const PURE: [&str; 6] = ["-p", "mdspace-parity", "-p", "mdspace-format", "-p", "mdspace-engine"];
+
+/// The library, and the crates below it.
+const LIBRARY: [&str; 3] = ["-p", "mdspace", "--no-default-features"];
+
+/// The command, also with the features that bring nothing on other systems than Linux. TLS needs their C headers.
+const COMMAND: [&str; 5] = ["-p", "mdspace", "--no-default-features", "--features", "command,fuse,ublk,vhost-user"];
 
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 pub(crate) const EMULATOR: &str = "qemu-aarch64-static";
@@ -69,18 +92,23 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
     let tested = "emulated: the tests of `parity` (each kernel), `format` and `engine`; the command";
     let kernel = "none: system calls translated";
     Record::new("Debian's C library", kernel, "aarch64, pages of 4 KiB", EMULATED, tested).leave("5-cross")?;
-    Ok(Verdict::Passed(format!("{passed} tests on {EMULATED}; {command}; {gains}")))
+    log.run(checked(&compiler, "target/cross", &[FREEBSD]).args(LIBRARY))?;
+    Ok(Verdict::Passed(format!("{passed} tests on {EMULATED}; {command}; {gains}; the library compiles for {FREEBSD}")))
 }
 
 /// The step `systems`.
 pub(crate) fn check(log: &mut Log) -> Result<Verdict> {
     let Some(compiler) = toolchain::make()? else { return Ok(Verdict::Skipped(NO_SOURCE.into())) };
-    let names = COMPILED.map(|(name, ..)| name);
-    log.run(build(&compiler, "check", "target/systems", &names).args(PURE))?;
-    for (name, place, system, processor) in COMPILED {
-        Record::new(system, "", processor, name, "compiled").leave(&format!("{place}-{name}"))?;
+    for (whole, crates) in [(false, &PURE[..]), (true, &COMMAND)] {
+        let targets: Vec<&str> = COMPILED.iter().filter(|it| it.whole == whole).map(|it| it.triple).collect();
+        log.run(checked(&compiler, "target/systems", &targets).args(crates))?;
     }
-    Ok(Verdict::Passed(format!("compiled only: {}", names.join(", "))))
+    for Compiled { triple, place, system, processor, whole } in COMPILED {
+        let tested = if whole { "compiled: the library, and the command without TLS" } else { "compiled" };
+        Record::new(system, "", processor, triple, tested).leave(&format!("{place}-{triple}"))?;
+    }
+    let names = COMPILED.map(|it| it.triple).join(", ");
+    Ok(Verdict::Passed(format!("compiled only: {names}")))
 }
 
 pub(crate) const NO_SOURCE: &str =
@@ -96,6 +124,13 @@ fn build(compiler: &Path, command: &str, place: &str, targets: &[&str]) -> Comma
     cargo.env("RUSTC", compiler).env("RUSTC_BOOTSTRAP", "1");
     // Nothing here is debugged, and nothing is built a second time from changed source.
     cargo.env("CARGO_PROFILE_DEV_DEBUG", "none").env("CARGO_INCREMENTAL", "0");
+    cargo
+}
+
+/// A check for these targets, which fails at a warning of a crate of ours: code that one system does not use, for example.
+fn checked(compiler: &Path, place: &str, targets: &[&str]) -> Command {
+    let mut cargo = build(compiler, "check", place, targets);
+    cargo.arg("-Zwarnings").env("CARGO_BUILD_WARNINGS", "deny");
     cargo
 }
 
@@ -165,8 +200,9 @@ mod tests {
         assert!(row(EMULATED).contains("| emulated") && !row(EMULATED).contains("| run"), "{EMULATED}");
         let [native, other] = musl::MACHINES.map(|machine| row(machine.target));
         assert!(native.contains("| run: ") && other.contains("| emulated: "), "{native}\n{other}");
-        for (target, ..) in COMPILED {
-            assert!(row(target).contains("| compiled"), "{target}");
+        for Compiled { triple, whole, .. } in COMPILED {
+            let compiled = if whole { "| compiled: the library" } else { "| compiled |" };
+            assert!(row(triple).contains(compiled), "{triple}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Rules on the text of a file: head, length, markers, walls around the pure crates, `unsafe`, links.
+//! Rules on the text of a file: head, length, markers, walls around the pure crates, `unsafe`, systems, links.
 //!
 //! The rules read lines without their comments, not syntax trees: in code that rustfmt has formatted, a forbidden name
 //! is in one piece. `use` lists in braces are expanded.
@@ -36,6 +36,17 @@ const UNSAFE_SOURCES: &[&str] = &[
     "crates/export/tests/support/virtual_machine.rs", // completions of a C interface
 ];
 
+/// Where code may ask for the operating system, and for what. Everything else is the same on all.
+const SYSTEM_SOURCES: &[&str] = &[
+    "crates/io/src/system/",                               // what each system does its own way
+    "crates/io/src/lib.rs",                                // ublk
+    "crates/io/src/operation.rs",                          // its commands
+    "crates/export/src/lib.rs",                            // the exports that are Linux's own
+    "crates/mdspace/src/command/server/exports/mod.rs",    // their options
+    "crates/mdspace/src/command/measure/bench/members.rs", // files without a name
+    "crates/engine/tests/memory.rs",                       // memory in use, by /proc
+];
+
 /// Spelled so that this file does not break its own rules.
 const MARKERS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/fa", "rm")];
@@ -70,11 +81,15 @@ pub(super) fn check(path: &str, contents: &str) -> Vec<Violation> {
             report(None, format!("{lines} lines, more than {LINES_MAX}: split it by meaning"));
         }
         let pure = PURE_SOURCES.iter().any(|source| path.starts_with(source));
+        let may_ask = !path.starts_with("crates/") || SYSTEM_SOURCES.iter().any(|source| path.starts_with(source));
         let may_be_unsafe = UNSAFE_SOURCES.iter().any(|source| path.starts_with(source));
         for (number, line) in (1..).zip(contents.lines()) {
             let code = without_strings(without_comment(line));
             if code.contains(IGNORED_TEST) {
                 report(Some(number), "an ignored test: fix it or remove it".into());
+            }
+            if !may_ask && words(&code).any(|word| word == "target_os") {
+                report(Some(number), "`target_os` outside the files listed for it in xtask/src/tidy/text.rs".into());
             }
             if !may_be_unsafe && words(&code).any(|word| word == "unsafe") {
                 report(Some(number), "`unsafe` outside the files listed for it in xtask/src/tidy/text.rs".into());
@@ -201,6 +216,8 @@ mod tests {
             ("xtask/a.rs", "//! A.\nunsafe fn f() {}\n".into(), Some("xtask/a.rs:2: `unsafe` outside")),
             ("xtask/a.rs", "//! A.\n#![forbid(unsafe_code)] // no unsafe\n".into(), None),
             ("crates/parity/src/a.rs", "//! A.\nunsafe fn f() {}\n".into(), None),
+            ("crates/io/src/a.rs", "//! A.\n#[cfg(target_os = \"linux\")]\n".into(), Some("crates/io/src/a.rs:2: `target_os` outside")),
+            ("crates/io/src/system/a.rs", "//! A.\n#[cfg(target_os = \"linux\")]\n".into(), None),
             ("README.md", "[here](Cargo.toml) [there](https://x.y/z) [top](#top)\n".into(), None),
             ("README.md", "\n[gone](no/such.md#part)\n".into(), Some("README.md:2: the link leads nowhere: no/such.md#part")),
         ];

@@ -7,19 +7,19 @@
 //! It never touches a member that it could not lock, if a lock was asked for (see [`Lock`]). It never creates one
 //! either; [`create_sparse`] and [`create_preallocated`] do.
 
-mod aliases;
 mod bounce;
 mod holes;
-mod lock;
+pub(crate) mod lock;
 mod probe;
 mod state;
-mod status;
 
 use crate::descriptor::Descriptor;
+use crate::operation::Clear;
+use crate::system::{aliases, disk};
 use crate::transfer;
 use engine::{Block, Buffer, Growing, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, Pool};
 use format::units::MemberByte;
-use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -33,6 +33,9 @@ pub use holes::{has_data, holes};
 pub use lock::Lock;
 use probe::Probed;
 use state::FileState;
+
+/// The unit of md's format, in bytes, and the block size of a file without an alignment.
+pub(crate) const SECTOR_BYTES: u32 = 512;
 
 /// How to open a [`FileMember`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +117,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    fn system(path: &Path, action: &'static str, source: impl Into<io::Error>) -> Self {
+    pub(crate) fn system(path: &Path, action: &'static str, source: impl Into<io::Error>) -> Self {
         Self::System { path: path.to_owned(), action, source: source.into() }
     }
 
@@ -294,7 +297,7 @@ impl FileMember {
     /// Checks that the file is not shorter than it was, and still has a name.
     fn refresh_state(&self) {
         match self.is_block_device {
-            true => probe::length(&*self.descriptor).map_or((), |now| self.state.note_length(now, self.bytes_needed())),
+            true => disk::length(&*self.descriptor).map_or((), |now| self.state.note_length(now, self.bytes_needed())),
             false => self.state.check(&self.descriptor, self.bytes_needed()),
         }
     }
@@ -367,21 +370,19 @@ impl FileMember {
         }
     }
 
-    async fn allocate(&self, request: Request, modes: &[FallocateFlags]) -> Result<(), MemberError> {
+    async fn clear(&self, request: Request, ways: &[Clear]) -> Result<(), MemberError> {
         self.check(request)?;
         if request.bytes == 0 {
             return Ok(());
         }
         let mut refused = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
-        for mode in modes {
-            let is_last = modes.last() == Some(mode);
-            let mode = (*mode | FallocateFlags::KEEP_SIZE).bits().cast_signed();
-            let (result, ()) =
-                transfer::allocate(&self.descriptor, mode, self.in_file(request.at), request.bytes).await;
+        for how in ways {
+            let is_last = ways.last() == Some(how);
+            let (result, ()) = transfer::clear(&self.descriptor, *how, self.in_file(request.at), request.bytes).await;
             match result {
                 Ok(_) => return Ok(()),
                 Err(error) if kind_of(request.operation, &error) == MemberErrorKind::Unsupported => refused = error,
-                // Punching a hole, the next mode, needs no space.
+                // Punching a hole, the next way, needs no space.
                 Err(error) if kind_of(request.operation, &error) == MemberErrorKind::NoSpace && !is_last => {
                     refused = error
                 }
@@ -483,7 +484,7 @@ impl Member for FileMember {
     fn measure(&self) {
         let limits = self.limits();
         if self.part_at.is_none()
-            && let Ok(bytes) = probe::length(&*self.descriptor)
+            && let Ok(bytes) = disk::length(&*self.descriptor)
             && bytes > limits.bytes
         {
             self.limits.replace(Limits { bytes, ..limits.clone() });
@@ -532,12 +533,12 @@ impl Member for FileMember {
 
     async fn discard(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
         let request = Request { operation: Operation::Discard, at: at.0, bytes };
-        self.allocate(request, &[FallocateFlags::PUNCH_HOLE]).await
+        self.clear(request, &[Clear::Hole]).await
     }
 
     async fn write_zeroes(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
         let request = Request { operation: Operation::WriteZeroes, at: at.0, bytes };
-        self.allocate(request, &[FallocateFlags::ZERO_RANGE, FallocateFlags::PUNCH_HOLE]).await
+        self.clear(request, &[Clear::Zeros, Clear::Hole]).await
     }
 }
 
@@ -565,8 +566,7 @@ fn open(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), OpenError
     let is_block_device = is_block_device(path, &rustix::fs::stat(path).map_err(refused)?)?;
     let mut flags = OFlags::CLOEXEC | if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     if is_block_device && options.lock != Lock::None {
-        // The kernel's own users of block devices respect this claim.
-        flags |= OFlags::EXCL;
+        flags |= disk::CLAIM;
     }
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|source| match source {
         rustix::io::Errno::BUSY if is_block_device => OpenError::Busy { path: path.to_owned() },
@@ -575,6 +575,9 @@ fn open(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), OpenError
     if self::is_block_device(path, &rustix::fs::fstat(&fd).map_err(refused)?)? != is_block_device {
         return Err(OpenError::NotAMember { path: path.to_owned() }); // replaced since the check
     }
+    if is_block_device && !disk::is_disk(&fd) {
+        return Err(OpenError::NotAMember { path: path.to_owned() });
+    }
     match options.part {
         None => lock::lock(path, &fd, options.lock)?,
         Some(Part { at, bytes }) => lock::lock_part(path, &fd, at..at.saturating_add(bytes), options.lock)?,
@@ -582,10 +585,10 @@ fn open(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), OpenError
     Ok((fd, is_block_device))
 }
 
-fn is_block_device(path: &Path, status: &rustix::fs::Stat) -> Result<bool, OpenError> {
+pub(crate) fn is_block_device(path: &Path, status: &rustix::fs::Stat) -> Result<bool, OpenError> {
     match FileType::from_raw_mode(status.st_mode) {
         FileType::RegularFile => Ok(false),
-        FileType::BlockDevice => Ok(true),
+        kind if disk::may_be_disk(kind) => Ok(true),
         _ => Err(OpenError::NotAMember { path: path.to_owned() }),
     }
 }
@@ -604,13 +607,7 @@ pub fn create_sparse(path: &Path, bytes: u64) -> io::Result<()> {
 /// # Errors
 /// The same as of [`create_sparse`].
 pub fn create_preallocated(path: &Path, bytes: u64) -> io::Result<()> {
-    create(path, |file| {
-        let allocate = || rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes);
-        match rustix::io::retry_on_intr(allocate) {
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.set_len(bytes),
-            allocated => Ok(allocated?),
-        }
-    })
+    create(path, |file| if disk::preallocate(file, bytes)? { Ok(()) } else { file.set_len(bytes) })
 }
 
 fn create(path: &Path, set_size: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {

@@ -9,7 +9,7 @@
 //! and with every flush. This module never reads the file's data.
 
 use crate::descriptor::Descriptor;
-use crate::file::status::cached_status;
+use crate::system::status::cached_status;
 use std::cell::{Cell, OnceCell};
 
 /// What was detected about a file since its open.

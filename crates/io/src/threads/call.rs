@@ -1,21 +1,20 @@
 //! Operations as system calls: one function that may block its thread, and one that never does.
 //!
-//! Nothing here waits for a socket: [`attempt`] says that a call would have to. Source: the man pages of the calls;
-//! preadv2(2) for `RWF_NOWAIT`.
+//! Nothing here waits for a socket: [`attempt`] says that a call would have to. Source: the man pages of the calls.
 
 use crate::operation::Call;
-use std::io;
+use crate::system::calls::{self, read_without_waiting};
+use crate::system::{once, repeat};
 use std::os::fd::RawFd;
-use std::ptr::null_mut;
 
 /// An operation to carry out: its number, descriptor and call.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Job {
-    pub(super) index: u64,
-    pub(super) fd: RawFd,
+pub(crate) struct Job {
+    pub(crate) index: u64,
+    pub(crate) fd: RawFd,
     /// The lane of a member's file ([`super::Lane`]).
     pub(super) lane: Option<u32>,
-    pub(super) call: Call,
+    pub(crate) call: Call,
 }
 
 // SAFETY: the driver's slot owns the memory to which a call points and the descriptor, and keeps both until the result
@@ -32,26 +31,12 @@ impl Job {
         // SAFETY: promised by the caller; the kernel checks everything else.
         unsafe {
             match self.call {
-                Call::Read { address, bytes, at } => {
-                    repeat(|| libc::pread64(fd, address.cast(), bytes as usize, at.cast_signed()))
-                }
-                Call::Write { address, bytes, at } => {
-                    repeat(|| libc::pwrite64(fd, address.cast(), bytes as usize, at.cast_signed()))
-                }
-                Call::ReadVectored { vectors, count, at } => {
-                    repeat(|| libc::preadv64(fd, vectors, count.cast_signed(), at.cast_signed()))
-                }
-                Call::WriteVectored { vectors, count, at } => {
-                    repeat(|| libc::pwritev64(fd, vectors, count.cast_signed(), at.cast_signed()))
-                }
-                Call::SyncData => repeat(|| libc::fdatasync(fd) as isize),
-                Call::Allocate { mode, at, bytes } => {
-                    match repeat(|| libc::fallocate64(fd, mode, at.cast_signed(), bytes.cast_signed()) as isize) {
-                        // A kernel or file system without it.
-                        refused if refused == -libc::ENOSYS => -libc::EOPNOTSUPP,
-                        result => result,
-                    }
-                }
+                Call::Read { address, bytes, at } => calls::read_at(fd, address, bytes as usize, at),
+                Call::Write { address, bytes, at } => calls::write_at(fd, address, bytes as usize, at),
+                Call::ReadVectored { vectors, count, at } => calls::read_vectored_at(fd, vectors, count, at),
+                Call::WriteVectored { vectors, count, at } => calls::write_vectored_at(fd, vectors, count, at),
+                Call::SyncData => calls::sync_data(fd),
+                Call::Clear { how, at, bytes } => calls::clear(fd, how, at, bytes),
                 // Not repeated: an interrupted connect goes on, and a second call would fail.
                 Call::Connect { address, bytes } => once(libc::connect(fd, address, bytes) as isize),
                 _ => -libc::EINVAL,
@@ -75,10 +60,15 @@ pub(super) fn awaits_peer(call: Call) -> bool {
         | Call::ReadVectored { .. }
         | Call::WriteVectored { .. }
         | Call::SyncData
-        | Call::Allocate { .. }
+        | Call::Clear { .. }
         | Call::Connect { .. }
         | Call::DriverCommand { .. } => false,
     }
+}
+
+/// Whether it moves bytes of a file.
+pub(super) fn is_transfer(call: Call) -> bool {
+    matches!(call, Call::Read { .. } | Call::Write { .. } | Call::ReadVectored { .. } | Call::WriteVectored { .. })
 }
 
 /// Whether the operation waits for room to send, not for something to arrive.
@@ -142,24 +132,6 @@ pub(super) unsafe fn attempt(fd: RawFd, call: Call) -> Option<i32> {
     (result != -libc::EAGAIN).then_some(result)
 }
 
-/// Reads only what is in memory (`RWF_NOWAIT`). The error is `EAGAIN` when the read would wait, and `EOPNOTSUPP` or
-/// `ENOSYS` when the file or the kernel cannot tell.
-///
-/// # Safety
-/// The vectors are valid, and the descriptor is open.
-pub(super) unsafe fn read_without_waiting(
-    fd: RawFd,
-    vectors: *const libc::iovec,
-    count: u32,
-    at: u64,
-) -> Result<i32, i32> {
-    // SAFETY: promised by the caller. The call's number and the order of its arguments are those of 64-bit systems, on
-    // which the position is one argument and the next is not used.
-    let result =
-        unsafe { repeat(|| libc::syscall(libc::SYS_preadv2, fd, vectors, count, at, 0, libc::RWF_NOWAIT) as isize) };
-    if result < 0 { Err(-result) } else { Ok(result) }
-}
-
 /// Accepts a connection if there is one. The listener is blocking, as its other owners want it, except during the call.
 ///
 /// # Safety
@@ -172,7 +144,7 @@ unsafe fn accept(fd: RawFd) -> i32 {
     unsafe {
         let flags = libc::fcntl(fd, libc::F_GETFL);
         libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK);
-        let accepted = repeat(|| libc::accept4(fd, null_mut(), null_mut(), libc::SOCK_CLOEXEC) as isize);
+        let accepted = calls::accept(fd);
         libc::fcntl(fd, libc::F_SETFL, flags);
         accepted
     }
@@ -183,22 +155,4 @@ fn is_ready(fd: RawFd, events: i16) -> bool {
     // SAFETY: one structure of ours, valid during the call.
     let ready = repeat(|| unsafe { libc::poll(&raw mut one, 1, 0) } as isize);
     ready > 0
-}
-
-/// The result of a system call, repeated while a signal interrupts it.
-fn repeat(mut call: impl FnMut() -> isize) -> i32 {
-    loop {
-        match once(call()) {
-            interrupted if interrupted == -libc::EINTR => {}
-            result => return result,
-        }
-    }
-}
-
-fn once(result: isize) -> i32 {
-    match result {
-        // Lengths are at most 1 GiB.
-        0.. => result as i32,
-        _ => -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
-    }
 }

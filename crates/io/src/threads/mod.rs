@@ -1,12 +1,12 @@
 //! The backend of an executor that needs no io_uring: system calls, by whichever way is quickest for each.
 //!
-//! - Sockets, events and pipes: calls that do not wait, and [`readiness`] (epoll) for those that would.
-//! - Direct transfers: [`asynchronous`] (io_submit(2)), where the system has it.
-//! - Reads of what the page cache holds: `RWF_NOWAIT`, on the executor's thread.
+//! - Sockets, events and pipes: calls that do not wait, and [`readiness`] for those that would.
+//! - Direct transfers: [`asynchronous`](crate::system::asynchronous) (io_submit(2)), where the system has it.
+//! - Reads of what the page cache holds: on the executor's thread, where the system can read without waiting.
 //! - Everything else, and what of these would block: a [`pool`] of threads.
 //!
 //! Invariants:
-//! - The executor's thread waits in epoll alone. So a file system that hangs blocks threads of the pool, and a member's
+//! - The executor's thread waits for readiness alone. So a file system that hangs blocks threads of the pool, and a member's
 //!   timeout still ends its requests. (Not where no thread can be made.) The process ends only after the file system
 //!   has answered: the kernel does not end a thread inside such a call.
 //! - A file that hangs leaves threads to the others: each has a share of the pool's.
@@ -15,7 +15,6 @@
 //!
 //! Sources: the man pages that the files name.
 
-mod asynchronous;
 mod call;
 mod pool;
 mod readiness;
@@ -24,15 +23,20 @@ mod tests;
 
 use crate::driver::{Completion, Target, Wait};
 use crate::operation::Call;
-use asynchronous::{Asynchronous, is_transfer};
-use call::{Job, awaits_peer, read_without_waiting};
-use pool::{Ended, Pool};
+use crate::system::asynchronous::Asynchronous;
+use crate::system::calls::read_without_waiting;
+use crate::system::{disk, memory};
+use call::{awaits_peer, is_transfer};
+use pool::Pool;
 use readiness::Readiness;
 use slab::Slab;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
+
+pub(crate) use call::Job;
+pub(crate) use pool::Ended;
 
 /// Rounds of a busy executor between two looks at its sockets.
 const ROUNDS_BETWEEN_LOOKS: u32 = 8;
@@ -72,13 +76,13 @@ impl Threads {
     /// `asynchronous`: whether to use the kernel's asynchronous interface, with buffers of the arena.
     pub(crate) fn new(arena: &engine::Pool, asynchronous: bool) -> io::Result<Self> {
         let pool = Pool::new()?;
-        let readiness = Readiness::new(pool.event())?;
-        let asynchronous = if asynchronous { Asynchronous::new(pool.event()) } else { None };
+        let readiness = Readiness::new(pool.bell())?;
+        let asynchronous = if asynchronous { Asynchronous::new(pool.bell()) } else { None };
         if asynchronous.is_some() {
             let (base, bytes) = arena.arena();
-            // A direct transfer pins its memory, page by page. Where there are no huge pages, this has no effect.
-            // SAFETY: the pool's own memory, whose contents this does not change.
-            let _ = unsafe { rustix::mm::madvise(base.cast(), bytes, rustix::mm::Advice::LinuxHugepage) };
+            // A direct transfer pins its memory, page by page.
+            // SAFETY: the pool's own memory.
+            unsafe { memory::prefer_huge_pages(base, bytes) };
         }
         Ok(Self(RefCell::new(Parts {
             readiness,
@@ -98,8 +102,7 @@ impl Threads {
     pub(crate) fn register_file(&self, fd: RawFd) -> u32 {
         let parts = &mut *self.0.borrow_mut();
         // SAFETY: an open descriptor of the caller's.
-        let flags = rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(fd) });
-        let is_direct = flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::DIRECT));
+        let is_direct = disk::is_direct(unsafe { BorrowedFd::borrow_raw(fd) });
         let lane = Lane {
             is_asynchronous: is_direct && parts.asynchronous.is_some(),
             may_try: !is_direct,

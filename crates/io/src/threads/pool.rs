@@ -9,14 +9,14 @@
 //! - Each file has a share of the threads, so files that hang leave theirs to every other. Where the system refuses
 //!   further threads, the shares are smaller.
 //!
-//! Where no thread can be made (`RLIMIT_NPROC`), jobs run on the executor's thread. Sources: pthread_sigmask(3),
-//! eventfd(2).
+//! Where no thread can be made (`RLIMIT_NPROC`), jobs run on the executor's thread. Source: pthread_sigmask(3).
 
 use super::call::Job;
+use crate::system::bell::Bell;
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -31,7 +31,7 @@ const STACK_BYTES: usize = 128 << 10;
 const WOKEN_BY_ONE: usize = 2;
 
 /// A result, and the job that it is of.
-pub(super) type Ended = (Job, i32);
+pub(crate) type Ended = (Job, i32);
 
 pub(super) struct Pool {
     shared: Arc<Shared>,
@@ -48,9 +48,9 @@ struct Shared {
     ended: Mutex<Vec<Ended>>,
     /// There may be something in `ended`.
     has_ended: AtomicBool,
-    /// The executor waits, or is about to: the next result must signal the event.
+    /// The executor waits, or is about to: the next result must ring the bell.
     is_awaited: AtomicBool,
-    event: OwnedFd,
+    bell: Bell,
 }
 
 #[derive(Default)]
@@ -85,14 +85,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Pool {
     pub(super) fn new() -> io::Result<Self> {
-        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+        let bell = Bell::new()?;
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             available: Condvar::new(),
             ended: Mutex::default(),
             has_ended: AtomicBool::new(false),
             is_awaited: AtomicBool::new(false),
-            event,
+            bell,
         });
         Ok(Self { shared, threads: Vec::new(), threads_max: SHARE, was_refused: false })
     }
@@ -109,9 +109,9 @@ impl Pool {
         if self.was_refused { (self.threads_max / files.max(1)).clamp(1, SHARE) } else { SHARE }
     }
 
-    /// Becomes readable, or is written once more, when a result arrives while the executor waits.
-    pub(super) fn event(&self) -> RawFd {
-        self.shared.event.as_raw_fd()
+    /// The descriptor of the bell that rings when a result arrives while the executor waits.
+    pub(super) fn bell(&self) -> RawFd {
+        self.shared.bell.fd()
     }
 
     /// Starts the jobs, and leaves `jobs` empty.
@@ -187,7 +187,7 @@ impl Pool {
         }
     }
 
-    /// Whether the executor may wait. If so, the next result signals the event, until [`Pool::is_awake`].
+    /// Whether the executor may wait. If so, the next result rings the bell, until [`Pool::is_awake`].
     pub(super) fn may_wait(&self) -> bool {
         // Both sides store before they load, so one of them sees the other.
         self.shared.is_awaited.store(true, Ordering::SeqCst);
@@ -248,8 +248,7 @@ impl Shared {
         lock(&self.ended).push((job, result));
         self.has_ended.store(true, Ordering::SeqCst);
         if self.is_awaited.swap(false, Ordering::SeqCst) {
-            // Only a counter at its maximum could refuse.
-            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+            self.bell.ring();
         }
     }
 }

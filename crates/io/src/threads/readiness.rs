@@ -1,26 +1,18 @@
-//! Sockets, events and pipes that operations wait for, by epoll.
+//! Sockets, events and pipes that operations wait for.
 //!
-//! A descriptor joins at the first operation that would have to wait, and stays until it is closed. epoll then reports
-//! each change once (`EPOLLET`), so a waiting operation costs no further system call. An operation that finds nothing is
+//! A descriptor joins at the first operation that would have to wait, and stays until it is closed. The system then
+//! reports each change once, so a waiting operation costs no further system call. An operation that finds nothing is
 //! tried again after each report for its direction.
 //!
-//! It never waits for a file on a disk, which is always ready. Source: epoll(7).
+//! It never waits for a file on a disk, which is always ready. Source: the system's [`Poller`].
 
 use super::call::{Job, attempt, bytes_asked, is_outgoing};
 use crate::driver::{Completion, Wait};
 use crate::operation::Call;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use crate::system::poller::{Poller, Report, Reports};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
-use std::time::Duration;
-
-/// Reports taken from the kernel at a time.
-const REPORTS_MAX: usize = 64;
-
-/// epoll's own timeout is a whole number of milliseconds. Shorter waits than this go through ppoll(2).
-const EXACT_BELOW: Duration = Duration::from_millis(20);
+use std::os::fd::RawFd;
 
 /// What is known of a descriptor.
 #[derive(Default)]
@@ -34,24 +26,14 @@ struct Source {
 }
 
 pub(super) struct Readiness {
-    epoll: OwnedFd,
+    poller: Poller,
     sources: HashMap<RawFd, Source>,
 }
 
 impl Readiness {
-    /// Waits also end when `event` is signalled.
-    pub(super) fn new(event: RawFd) -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let readiness = Self { epoll, sources: HashMap::new() };
-        readiness.join(event)?;
-        Ok(readiness)
-    }
-
-    fn join(&self, fd: RawFd) -> io::Result<()> {
-        // SAFETY: an open descriptor of the caller's.
-        let source = unsafe { BorrowedFd::borrow_raw(fd) };
-        let all = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        Ok(epoll::add(&self.epoll, source, EventData::new_u64(fd as u64), all)?)
+    /// Waits also end when the bell of this descriptor rings.
+    pub(super) fn new(bell: RawFd) -> io::Result<Self> {
+        Ok(Self { poller: Poller::new(bell)?, sources: HashMap::new() })
     }
 
     /// Carries out an operation, or keeps it until that is possible.
@@ -84,7 +66,7 @@ impl Readiness {
 
     /// Returns the error number, or 0.
     fn add(&mut self, fd: RawFd) -> i32 {
-        match self.join(fd) {
+        match self.poller.add(fd) {
             Ok(()) => {
                 self.sources.insert(fd, Source { is_filled: true, has_room: true, ..Source::default() });
                 0
@@ -117,45 +99,24 @@ impl Readiness {
 
     /// Waits for reports, and carries out what they make possible.
     pub(super) fn wait(&mut self, wait: Wait, finished: &mut Vec<Completion>) {
-        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; REPORTS_MAX];
-        let timeout = match wait {
-            Wait::No => Some(Duration::ZERO),
-            Wait::Forever => None,
-            Wait::For(time) if time < EXACT_BELOW => {
-                self.wait_exactly(time);
-                Some(Duration::ZERO)
-            }
-            Wait::For(time) => Some(time),
-        };
-        let timeout = timeout.map(in_whole_millis);
-        // Interrupted by a signal: the executor's loop repeats.
-        let Ok((reports, _)) = epoll::wait(&self.epoll, &mut events, timeout.as_ref()) else { return };
-        for report in reports {
-            let (fd, flags) = (report.data.u64() as RawFd, report.flags);
-            self.take_report(fd, flags, finished);
+        let mut reports = Reports::new();
+        for report in self.poller.wait(wait, &mut reports) {
+            self.take_report(&report, finished);
         }
     }
 
-    fn wait_exactly(&self, time: Duration) {
-        let mut one = [rustix::event::PollFd::new(&self.epoll, rustix::event::PollFlags::IN)];
-        let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
-        // Interrupted by a signal: the executor's loop repeats.
-        let _ = rustix::event::poll(&mut one, Some(&time));
-    }
-
-    fn take_report(&mut self, fd: RawFd, flags: EventFlags, finished: &mut Vec<Completion>) {
-        let Some(source) = self.sources.get_mut(&fd) else { return };
-        let closed = EventFlags::ERR | EventFlags::HUP;
-        source.is_ended |= flags.intersects(EventFlags::RDHUP | closed);
-        source.is_filled |= source.is_ended || flags.contains(EventFlags::IN);
-        source.has_room |= flags.intersects(EventFlags::OUT | closed);
+    fn take_report(&mut self, report: &Report, finished: &mut Vec<Completion>) {
+        let Some(source) = self.sources.get_mut(&report.fd) else { return };
+        source.is_ended |= report.is_ended;
+        source.is_filled |= source.is_ended || report.is_filled;
+        source.has_room |= report.has_room;
         let mut waiting = std::mem::take(&mut source.waiting);
         for job in waiting.drain(..) {
             // SAFETY: as when the job was started: what waits has not been reaped.
             unsafe { self.start(job, finished) };
         }
         // The vector is kept for its capacity.
-        if let Some(source) = self.sources.get_mut(&fd)
+        if let Some(source) = self.sources.get_mut(&report.fd)
             && source.waiting.is_empty()
         {
             source.waiting = waiting;
@@ -173,10 +134,7 @@ impl Readiness {
     /// Forgets a descriptor that is about to be closed.
     pub(super) fn release(&mut self, fd: RawFd) {
         if self.sources.remove(&fd).is_some() {
-            // SAFETY: still open, as the caller is about to close it.
-            let source = unsafe { BorrowedFd::borrow_raw(fd) };
-            // It can only fail for a descriptor that is not there.
-            let _ = epoll::delete(&self.epoll, source);
+            self.poller.remove(fd);
         }
     }
 
@@ -193,9 +151,4 @@ fn may_succeed(source: &Source, call: Call) -> bool {
         call if is_outgoing(call) => source.has_room,
         _ => source.is_filled,
     }
-}
-
-fn in_whole_millis(time: Duration) -> Timespec {
-    let millis = time.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i64;
-    Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 }
 }

@@ -124,8 +124,6 @@ async fn read<M: Member>(name: &str, member: &M, blocks: Range<u64>, pool: &Pool
 /// Takes the room that the commit will need from the file system of the file at `path`, so that it cannot run out of it
 /// half way. The bytes of the file stay as they are, and so does the time of its last write, which the overlay compares.
 pub(super) fn reserve(path: &Path, overlay: &StoredOverlay) -> std::io::Result<()> {
-    use rustix::fs::{FallocateFlags, fallocate};
-    use rustix::io::Errno;
     let (path, part) = place::resolve(path)?;
     let Some(found) = path.metadata().ok().filter(std::fs::Metadata::is_file) else { return Ok(()) };
     let at = part.map_or(0, |part| part.at);
@@ -133,12 +131,13 @@ pub(super) fn reserve(path: &Path, overlay: &StoredOverlay) -> std::io::Result<(
     let mut reserved = Ok(());
     for run in overlay.blocks().runs() {
         let (start, end) = (run.start * BLOCK_BYTES, (run.end * BLOCK_BYTES).min(overlay.limits().bytes));
-        reserved = match fallocate(&file, FallocateFlags::KEEP_SIZE, at + start, end - start) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => break, // it cannot be told beforehand there
-            other => other.map_err(Into::into),
-        };
-        if reserved.is_err() {
-            break;
+        match io::reserve(&file, at + start, end - start) {
+            Ok(true) => {}
+            Ok(false) => break, // it cannot be told beforehand there
+            Err(error) => {
+                reserved = Err(error);
+                break;
+            }
         }
     }
     drop(file.set_modified(found.modified()?)); // else the overlay takes the member for changed, and is refused

@@ -14,12 +14,12 @@ use engine::inspect::{find_superblock, what_it_holds};
 use engine::status::uuid_text;
 use format::superblock::Superblock;
 use io::AnyMember;
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
+use rustix::fs::{OFlags, SeekFrom, seek};
 use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// The unit in which zeros become holes.
@@ -133,8 +133,7 @@ impl Sink {
         if !self.holds_data {
             return Ok(());
         }
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        fallocate(&self.file, flags, at, zeros.len() as u64).or_else(|_| self.file.write_all_at(zeros, at))
+        io::punch_hole(&self.file, at, zeros.len() as u64).or_else(|_| self.file.write_all_at(zeros, at))
     }
 
     /// Ends a file where the last byte of [`Sink::append`] is, which may be a hole.
@@ -156,7 +155,7 @@ impl Sink {
 
     /// The length of the file or device.
     pub(super) fn bytes(&self) -> std::io::Result<u64> {
-        std::io::Seek::seek(&mut &self.file, std::io::SeekFrom::End(0))
+        io::length(&self.file)
     }
 
     /// The bytes at a place of a sink that was reopened.
@@ -176,7 +175,7 @@ impl Sink {
 
     /// What was put is on stable storage afterwards.
     pub(super) fn sync(&self) -> std::io::Result<()> {
-        self.file.sync_data()
+        io::sync_data(&self.file)
     }
 }
 
@@ -205,7 +204,7 @@ fn open(path: &Path, is_read: bool) -> Result<(File, Kind), Failure> {
     let metadata = path.metadata().map_err(cannot)?;
     let kind = match metadata.file_type() {
         kind if kind.is_file() => Kind::File,
-        kind if kind.is_block_device() => Kind::Device,
+        _ if io::is_disk(path) => Kind::Device,
         _ => Kind::Stream,
     };
     // A pipe that is open for reading too would never end.

@@ -15,15 +15,15 @@ use crate::names::name_of;
 use crate::place::is_uri;
 use export::control::{AddRequest, ApiError, Client, ClientError, MemberRequest, ReplaceRequest};
 use export::measure::Measures;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use io::wait_for_end;
+use rustix::process::Pid;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long the members are watched for what they show about a sweep.
 const PACE_INTERVAL: Duration = Duration::from_millis(300);
@@ -176,21 +176,6 @@ pub(crate) fn stop(arguments: &StopArguments) -> Result<(), Failure> {
 /// How long the process may take to end after its array has stopped. It takes longer only if the kernel cannot close a
 /// device.
 const END_PATIENCE: Duration = Duration::from_secs(20);
-
-/// Waits until the process `pid` has ended and closed its members, for at most `patience`. `false` if it does not end.
-pub(super) fn wait_for_end(pid: Pid, patience: Duration) -> bool {
-    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
-    let deadline = Instant::now() + patience;
-    let mut events = [PollFd::new(&process, PollFlags::IN)];
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut events, Some(&left)) {
-            Err(rustix::io::Errno::INTR) => {}
-            ended => return ended != Ok(0),
-        }
-    }
-}
 
 /// A client of the wanted array's server.
 pub(crate) fn client(wanted: &Wanted<'_>) -> Result<Client, Failure> {

@@ -4,12 +4,12 @@
 
 use crate::command::clients::arguments::{WaitArguments, WaitState};
 use crate::command::clients::choice::{NotChosen, socket};
-use crate::command::clients::control::wait_for_end;
 use crate::command::clients::served::{ArrayView, PATIENCE, is_gone};
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json};
 use crate::command::text::wording::describe;
 use export::control::{Client, ClientError};
+use io::wait_for_end;
 use rustix::process::Pid;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -121,7 +121,7 @@ impl Member {
     /// The numbers of its device; 0 and 0 of a file.
     pub(super) fn device_numbers(&self) -> (u32, u32) {
         let Ok(found) = std::fs::metadata(path_of(&self.name)) else { return (0, 0) };
-        let number = found.rdev();
+        let number = found.rdev() as rustix::fs::Dev;
         (rustix::fs::major(number), rustix::fs::minor(number))
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::command::opening::members::ArrayUuid;
 use crate::command::text::failure::Failure;
+use crate::command::text::output::tell;
 use engine::examined::Examination;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -114,7 +115,10 @@ impl Config {
 
 /// All block devices with a size, as the kernel lists them.
 pub(crate) fn block_devices() -> Vec<OsString> {
-    let listed = std::fs::read_to_string("/proc/partitions").unwrap_or_default();
+    let Ok(listed) = std::fs::read_to_string("/proc/partitions") else {
+        tell!("note: this system does not list its disks in /proc/partitions, so none is looked at: name them");
+        return Vec::new();
+    };
     let devices = listed.lines().skip(2).filter_map(|line| {
         let mut words = line.split_whitespace();
         let (blocks, name) = (words.nth(2)?, words.next()?);

@@ -24,6 +24,13 @@ fn memory(arguments: &BenchArguments) -> Result<AnyMember, Failure> {
 /// A file without a name. It loses its name before it becomes a member, because the engine fails a member that loses it
 /// later.
 fn file(directory: &Path, number: u16, arguments: &BenchArguments) -> Result<AnyMember, Failure> {
+    if cfg!(not(target_os = "linux")) {
+        return Err(Failure::refused(format!(
+            "{}: files without a name can be opened on Linux alone",
+            directory.display()
+        ))
+        .advise("--member takes `memory`, or disks, which are overwritten"));
+    }
     let path = directory.join(format!("mdspace-bench-{}-{number}.img", std::process::id()));
     let failed = |error: std::io::Error| Failure::refused(format!("{}: {error}", path.display()));
     create_sparse(&path, arguments.size.0).map_err(failed)?;

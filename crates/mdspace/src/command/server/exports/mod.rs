@@ -1,15 +1,19 @@
-//! The exports of a served array: NBD, vhost-user, FUSE and ublk, each in its own file, all open at once.
+//! The exports of a served array: NBD, and Linux's own (vhost-user, FUSE and ublk), each in its own file, all open at
+//! once.
 //!
 //! The array belongs to one thread. An export with threads of its own sends requests to that thread, and each request
 //! ends there.
 
-#[cfg(feature = "fuse")]
-mod fuse;
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+#[cfg(target_os = "linux")]
+mod linux;
 mod nbd;
-#[cfg(feature = "ublk")]
-mod ublk;
-#[cfg(feature = "vhost-user")]
-mod vhost_user;
+
+#[cfg(not(target_os = "linux"))]
+use elsewhere as own;
+#[cfg(target_os = "linux")]
+use linux as own;
 
 use crate::command::server::arguments::ExportArguments;
 use crate::command::server::nbd_address::NbdAddress;
@@ -24,9 +28,6 @@ use std::time::Duration;
 
 /// Time that clients have to accept their last replies.
 const STOP_GRACE: Duration = Duration::from_secs(5);
-
-/// Advice: alternatives for a block device.
-const OTHER_BLOCK_DEVICES: &str = "use --fuse and a loop device (docs/fuse.md), or --nbd and the kernel's nbd driver";
 
 /// An open export.
 trait OpenExport {
@@ -74,32 +75,12 @@ impl Exports {
         nbd: Vec<NbdSource>,
         arguments: &ExportArguments,
     ) -> Result<Self, Failure> {
-        #[cfg(not(feature = "ublk"))]
-        if arguments.ublk {
-            return Err(Failure::refused("--ublk: this build does not include it")
-                .advise(format!("build with `cargo build --features ublk`; or {OTHER_BLOCK_DEVICES}")));
-        }
-        #[cfg(any(feature = "fuse", feature = "vhost-user"))]
-        let refused = |error: std::io::Error| Failure::not_opened(&error);
+        own::check(arguments)?;
         let mut exports: Vec<Box<dyn OpenExport>> = Vec::new();
         for source in nbd {
             exports.push(Box::new(nbd::NbdExport::open(name, volume, source, arguments)?));
         }
-        #[cfg(feature = "vhost-user")]
-        let access = arguments.access.access()?;
-        #[cfg(feature = "vhost-user")]
-        for path in &arguments.vhost_user {
-            exports.push(Box::new(vhost_user::VhostUserExport::open(name, volume, path, access).map_err(refused)?));
-        }
-        #[cfg(feature = "fuse")]
-        if let Some(mountpoint) = &arguments.fuse {
-            exports.push(Box::new(fuse::FuseExport::open(volume, mountpoint).map_err(refused)?));
-        }
-        // Last: of all exports this is the only one that must be stopped if a later one is refused.
-        #[cfg(feature = "ublk")]
-        if arguments.ublk {
-            exports.push(Box::new(ublk::UblkExport::open(volume).await?));
-        }
+        own::open(name, volume, arguments, &mut exports).await?;
         Ok(Self(exports))
     }
 

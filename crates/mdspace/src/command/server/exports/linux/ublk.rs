@@ -1,6 +1,7 @@
 //! ublk: the array as a block device of this machine.
 
-use super::{OTHER_BLOCK_DEVICES, OpenExport};
+use super::super::OpenExport;
+use super::OTHER_BLOCK_DEVICES;
 use crate::command::server::volume::Served;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;

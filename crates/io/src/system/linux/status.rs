@@ -1,43 +1,44 @@
 //! The status of an open file, by statx(2), or by fstat(2) where that is missing (before Linux 4.11) or refused by a
 //! filter that is older than it. It reads no data.
 
+use crate::system::wide;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 
-/// What this crate needs to know about a file.
+/// The status of a file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Status {
+pub(crate) struct Status {
     /// Its length; 0 for a device.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Its names.
-    pub(super) links: u64,
+    pub(crate) links: u64,
     /// The unit in which its file system writes.
-    pub(super) block_bytes: u64,
+    pub(crate) block_bytes: u64,
     /// The file system's device number, as major and minor.
-    pub(super) device: (u32, u32),
+    pub(crate) device: (u32, u32),
     /// The number of the device that it is.
-    pub(super) own_device: (u32, u32),
+    pub(crate) own_device: (u32, u32),
     /// What direct transfers need, where the system tells.
-    pub(super) direct: Option<DirectAlignment>,
+    pub(crate) direct: Option<DirectAlignment>,
 }
 
 /// What direct transfers must be aligned to, in bytes; 0 if the file does not support them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct DirectAlignment {
-    pub(super) memory: u32,
-    pub(super) offset: u32,
+pub(crate) struct DirectAlignment {
+    pub(crate) memory: u32,
+    pub(crate) offset: u32,
 }
 
 /// The status, as the file system knows it.
-pub(super) fn status(fd: impl AsFd) -> rustix::io::Result<Status> {
+pub(crate) fn status(fd: impl AsFd) -> rustix::io::Result<Status> {
     let direct = StatxFlags::from_bits_retain(libc::STATX_DIOALIGN);
     by_statx(&fd, AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | direct)
 }
 
 /// Length and names as the system has them in memory. It never waits for a file system that hangs or is on another
 /// machine (except where statx is missing).
-pub(super) fn cached_status(fd: impl AsFd) -> rustix::io::Result<Status> {
+pub(crate) fn cached_status(fd: impl AsFd) -> rustix::io::Result<Status> {
     by_statx(&fd, AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::SIZE | StatxFlags::NLINK)
 }
 
@@ -57,16 +58,12 @@ fn by_statx(fd: &impl AsFd, flags: AtFlags, wanted: StatxFlags) -> rustix::io::R
     }
 }
 
-/// A field whose width differs between processors.
-fn wide(field: impl TryInto<u64>) -> u64 {
-    field.try_into().unwrap_or(u64::MAX)
-}
-
+/// The status by fstat, which says nothing about direct transfers.
 fn by_fstat(fd: &impl AsFd) -> rustix::io::Result<Status> {
     let status = rustix::fs::fstat(fd)?;
     let numbers = |device| (rustix::fs::major(device), rustix::fs::minor(device));
     Ok(Status {
-        bytes: status.st_size.cast_unsigned(),
+        bytes: wide(status.st_size),
         links: wide(status.st_nlink),
         block_bytes: wide(status.st_blksize),
         device: numbers(status.st_dev),

@@ -1,5 +1,5 @@
 //! The backend of an executor that is one io_uring. It is the only file in which operations become entries of a queue;
-//! [`crate::ublk`] has a ring of its own for commands of another kind.
+//! [`super::ublk`] has a ring of its own for commands of another kind.
 //!
 //! No queued operation is lost. An entry that finds the submission queue full waits in `backlog`, in order. The kernel
 //! keeps completions that overflow the completion queue (`IORING_FEAT_NODROP`). The memory of operations belongs to
@@ -7,6 +7,8 @@
 //!
 //! Facts: io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
 
+use super::calls::mode_of;
+use super::memory::prefer_huge_pages;
 use crate::driver::{Completion, Target, Wait};
 use crate::operation::Call;
 use engine::Pool;
@@ -52,6 +54,9 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
+    /// Whether this system has io_uring at all.
+    pub(crate) const EXISTS: bool = true;
+
     /// Creates a ring with the best flags that this kernel supports.
     pub(crate) fn new(entries: u32, pool: &Pool, register: bool) -> io::Result<Self> {
         let mut uring = set_up(entries)?;
@@ -271,7 +276,7 @@ fn entry_without_buffer(fd: types::Fd, call: Call) -> squeue::Entry {
         Call::WriteStream { address, bytes } => opcode::Write::new(fd, address, bytes).build(),
         Call::AwaitReadable => opcode::PollAdd::new(fd, u32::from(libc::POLLIN.cast_unsigned())).build(),
         Call::SyncData => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
-        Call::Allocate { mode, at, bytes } => opcode::Fallocate::new(fd, bytes).offset(at).mode(mode).build(),
+        Call::Clear { how, at, bytes } => opcode::Fallocate::new(fd, bytes).offset(at).mode(mode_of(how)).build(),
         Call::Receive { address, bytes, flags } => opcode::Recv::new(fd, address, bytes).flags(flags).build(),
         Call::Send { address, bytes, flags } => opcode::Send::new(fd, address, bytes).flags(flags).build(),
         Call::SendMessage { header, flags } => opcode::SendMsg::new(fd, header).flags(flags.cast_unsigned()).build(),
@@ -334,9 +339,9 @@ fn set_up_with(entries: u32) -> io::Result<IoUring> {
 /// bytes.
 fn register_first(uring: &IoUring, pool: &Pool) -> usize {
     let (base, bytes) = pool.arena();
-    // Pinning page by page costs more than most of a short command. Where there are no huge pages, this has no effect.
-    // SAFETY: the pool's own memory, whose contents this does not change.
-    let _ = unsafe { rustix::mm::madvise(base.cast(), bytes, rustix::mm::Advice::LinuxHugepage) };
+    // Pinning page by page costs more than most of a short command.
+    // SAFETY: the pool's own memory.
+    unsafe { prefer_huge_pages(base, bytes) };
     as_much_as_may_be(bytes.min(REGISTERED_AT_FIRST), BUFFER_BYTES_MIN, |bytes| {
         // SAFETY: the arena outlives the ring, which keeps a clone of its pool, and its bytes are only accessed through
         // buffers that operations own.

@@ -16,8 +16,9 @@
 //!
 //! Facts: `drivers/block/loop.c` (`LOOP_GET_STATUS64`, `backing_file`), `Documentation/ABI/testing/sysfs-block`.
 
-use super::lock::{Lock, holder_of, lock, lock_range};
-use super::{OpenError, is_block_device};
+use super::locks::holder_of;
+use crate::file::lock::{lock, lock_range};
+use crate::file::{Lock, OpenError, is_block_device};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -63,7 +64,7 @@ impl Number {
 ///
 /// # Errors
 /// When an alias is in use; the error names it.
-pub(super) fn lock_aliases(path: &Path, fd: &OwnedFd, wanted: Lock) -> Result<Vec<OwnedFd>, OpenError> {
+pub(crate) fn lock_aliases(path: &Path, fd: &OwnedFd, wanted: Lock) -> Result<Vec<OwnedFd>, OpenError> {
     if wanted == Lock::None {
         return Ok(Vec::new());
     }

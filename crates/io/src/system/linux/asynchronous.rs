@@ -6,9 +6,8 @@
 //!
 //! Facts: io_setup(2), io_submit(2), io_getevents(2), the kernel's `include/uapi/linux/aio_abi.h`.
 
-use super::call::Job;
-use super::pool::Ended;
 use crate::operation::Call;
+use crate::threads::{Ended, Job};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
@@ -73,7 +72,7 @@ struct Completions {
 const MAGIC: u32 = 0xa10a_10a1;
 
 /// One context of the kernel's.
-pub(super) struct Asynchronous {
+pub(crate) struct Asynchronous {
     context: libc::c_ulong,
     in_flight: Slab<Job>,
     /// Transfers for which the context has no room.
@@ -86,7 +85,7 @@ pub(super) struct Asynchronous {
 impl Asynchronous {
     /// A context whose completions signal `event`. `None` where the system has none to give (`fs.aio-max-nr`), or no
     /// such interface.
-    pub(super) fn new(event: RawFd) -> Option<Self> {
+    pub(crate) fn new(event: RawFd) -> Option<Self> {
         let mut context: libc::c_ulong = 0;
         // SAFETY: the kernel writes one number there.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, IN_FLIGHT_MAX, &raw mut context) };
@@ -104,7 +103,7 @@ impl Asynchronous {
     ///
     /// # Safety
     /// The jobs' addresses and descriptors are valid until the results are reaped.
-    pub(super) unsafe fn start(&mut self, jobs: &mut Vec<Job>, refused: &mut Vec<Ended>) {
+    pub(crate) unsafe fn start(&mut self, jobs: &mut Vec<Job>, refused: &mut Vec<Ended>) {
         self.waiting.extend(jobs.drain(..));
         while self.in_flight.len() < IN_FLIGHT_MAX
             && let Some(job) = self.waiting.pop_front()
@@ -134,7 +133,7 @@ impl Asynchronous {
     }
 
     /// Whether [`Asynchronous::collect`] would find a result.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         if self.in_flight.is_empty() {
             return false;
         }
@@ -148,7 +147,7 @@ impl Asynchronous {
     }
 
     /// Adds the results since the last call.
-    pub(super) fn collect(&mut self, into: &mut Vec<Ended>) {
+    pub(crate) fn collect(&mut self, into: &mut Vec<Ended>) {
         let mut events = [EMPTY; 64];
         while self.has_ended() {
             let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -174,13 +173,13 @@ impl Asynchronous {
     }
 
     /// Takes a job back that the kernel does not have yet.
-    pub(super) fn take_back(&mut self, index: u64) -> Option<Job> {
+    pub(crate) fn take_back(&mut self, index: u64) -> Option<Job> {
         let at = self.waiting.iter().position(|job| job.index == index)?;
         self.waiting.remove(at)
     }
 
     /// Whether there is room for jobs that wait.
-    pub(super) fn wants_start(&self) -> bool {
+    pub(crate) fn wants_start(&self) -> bool {
         !self.waiting.is_empty() && self.in_flight.len() < IN_FLIGHT_MAX
     }
 }
@@ -193,11 +192,6 @@ impl Drop for Asynchronous {
             unsafe { libc::syscall(libc::SYS_io_destroy, self.context, null_mut::<u8>()) };
         }
     }
-}
-
-/// Whether a transfer can go this way.
-pub(super) fn is_transfer(call: Call) -> bool {
-    matches!(call, Call::Read { .. } | Call::Write { .. } | Call::ReadVectored { .. } | Call::WriteVectored { .. })
 }
 
 fn block(job: &Job, data: u64, event: RawFd) -> Block {

@@ -1,6 +1,6 @@
 //! vhost-user-blk: the array as a virtual machine's disk.
 
-use super::OpenExport;
+use super::super::OpenExport;
 use crate::command::server::socket_access::warn_of_closed_directory;
 use crate::command::server::volume::Served;
 use export::vhost_user::Server;

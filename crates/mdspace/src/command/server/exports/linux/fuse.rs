@@ -1,6 +1,6 @@
 //! FUSE: the array as a file in a directory.
 
-use super::OpenExport;
+use super::super::OpenExport;
 use crate::command::server::volume::Served;
 use crate::command::text::output::tell;
 use export::fuse::{FILE_NAME, Mounted};
