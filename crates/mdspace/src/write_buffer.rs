@@ -77,17 +77,19 @@ fn find(path: &Path, purpose: Purpose, is_needed: bool) -> Result<Option<WriteBu
     if let Some(there) = SharedMemory::open(path)? {
         return Ok(Some(Box::new(Kept(there))));
     }
-    if is_needed { made(path).map(|made| made.map(|memory| Box::new(Kept(memory)) as WriteBuffer)) } else { Ok(None) }
+    Ok(if is_needed { made(path).map(|memory| Box::new(Kept(memory)) as WriteBuffer) } else { None })
 }
 
-/// A new buffer, as large as the file system allows; `None` if it has no room at all.
-fn made(path: &Path) -> Result<Option<SharedMemory>, Error> {
+/// A new buffer, as large as the file system allows; `None` if it allows none, of which the server warns.
+fn made(path: &Path) -> Option<SharedMemory> {
     let mut blocks = BLOCKS;
     loop {
         match SharedMemory::open_or_create(path, memory_bytes(blocks)) {
-            Ok(memory) => return Ok(Some(memory)),
-            Err(error) if error.kind() != ErrorKind::StorageFull => return Err(error),
-            Err(_) if blocks <= BLOCKS_MIN => return Ok(None),
+            Ok(memory) => return Some(memory),
+            Err(error) if error.kind() != ErrorKind::StorageFull || blocks <= BLOCKS_MIN => {
+                tracing::warn!("{}: {error}", path.display());
+                return None;
+            }
             Err(_) => blocks /= 2,
         }
     }
