@@ -53,6 +53,8 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
         let array = target.array().clone();
         array.set_stripe_size(arguments.stripe_size)?;
         for array in &target.arrays {
+            // Before the first sweep begins.
+            array.set_sync_speed(arguments.sync_speed(array.sync_speed()))?;
             warn_of_doubtful_zeros(array).await;
         }
         let writeback = (arguments.cache == CacheMode::Writeback).then(|| {
