@@ -8,7 +8,8 @@
 # Each test's log goes to the directory LOGS. What stands between the suite and mdspace is here and in mdadm.sh beside this
 # file, and judges nothing:
 # * /dev/mdN is a link to an NBD device of the kernel, which is a client of the served array.
-# * /proc/mdstat is what `mdspace mdstat` prints, and files below /proc/sys/dev/raid are files of the same names.
+# * /proc/mdstat is what `mdspace mdstat` prints, and /sys/block/mdN/md are files that say the same as `mdspace status`.
+# * /proc/sys/dev/raid, which comes with the md driver, is a directory of files there.
 # * udev, SELinux and systemd are not there: the programs that the suite calls for them do nothing.
 set -uo pipefail
 export MDSPACE=$1
@@ -19,17 +20,26 @@ modprobe loop max_loop=14
 modprobe nbd nbds_max=16 max_part=0
 
 export ADAPTER=$SCRATCH/adapter XDG_RUNTIME_DIR=$SCRATCH/run
-mkdir -p "$ADAPTER/bin" "$ADAPTER/raid" "$XDG_RUNTIME_DIR" "$logs" "$SCRATCH/files" "$SCRATCH/suite"
+mkdir -p "$ADAPTER/bin" "$ADAPTER/block" "$ADAPTER/shown" "$XDG_RUNTIME_DIR" "$logs" "$SCRATCH/files" "$SCRATCH/suite"
 cp -r "$suite/test" "$suite/tests" "$SCRATCH/suite"
-echo 1000 >"$ADAPTER/raid/speed_limit_min"
-echo 200000 >"$ADAPTER/raid/speed_limit_max"
+[ ! -e "$suite/test_stripe" ] || cp "$suite/test_stripe" "$SCRATCH/suite"
+mount -t tmpfs tmpfs /proc/sys/dev
+mkdir /proc/sys/dev/raid
+echo 1000 >/proc/sys/dev/raid/speed_limit_min
+echo 200000 >/proc/sys/dev/raid/speed_limit_max
 
 for program in udevadm systemctl setenforce modprobe getenforce; do
     printf '#!/bin/sh\nexit 0\n' >"$ADAPTER/bin/$program"
 done
+cp "$here/devices.sh" "$ADAPTER"
 cp "$here/mdadm.sh" "$ADAPTER/bin/mdadm"
-printf '#!/bin/sh\nexec "$MDSPACE" mdstat\n' >"$ADAPTER/bin/mdstat"
+cp "$here/mdstat.sh" "$ADAPTER/bin/mdstat"
 chmod +x "$ADAPTER"/bin/*
+for program in raid6check swap_super; do
+    printf '#!/bin/sh\necho "%s is not built" >>"$ADAPTER/refused"\nexit 1\n' "$program" >"$SCRATCH/suite/$program"
+    chmod +x "$SCRATCH/suite/$program"
+done
+export dir=. # where some tests look for these programs, and which they do not set
 export PATH=$ADAPTER/bin:$PATH
 unset -f modprobe
 
@@ -39,10 +49,10 @@ sed -i "s#^targetdir=.*#targetdir=$SCRATCH/files#; s#^config=.*#config=$SCRATCH/
 sed -i 's#dd if=/dev/zero of=$targetdir/mdtest$d count=$sz bs=1K#truncate -s ${sz}K $targetdir/mdtest$d#' tests/func.sh
 sed -i '/start_ro/d; /mdadm --zero $targetdir\/mdtest$d/d' tests/func.sh
 find test tests -maxdepth 1 -type f -print0 | xargs -0 sed -i \
-    "s#/proc/mdstat#<(mdstat)#g; s#/proc/sys/dev/raid/#$ADAPTER/raid/#g; s#/var/tmp/#$SCRATCH/files/#g"
+    "s#/proc/mdstat#<(mdstat)#g; s#/var/tmp/\|/tmp/#$SCRATCH/files/#g; s#/sys/block/\(md\|\$dev/md\)#$ADAPTER/block/\1#g"
 
 for test; do
-    rm -rf "$SCRATCH/files" && mkdir "$SCRATCH/files"
+    rm -rf "$SCRATCH/files" "$ADAPTER/refused" && mkdir "$SCRATCH/files"
     log=$logs/$test began=$SECONDS
     timeout --kill-after=10 "$((minutes * 60))" ./test --tests="$test" --keep-going --logdir="$SCRATCH/files" \
         >"$log" 2>&1
@@ -50,11 +60,16 @@ for test; do
     cat "$SCRATCH/files/log" "$SCRATCH/files/$test.log" >>"$log" 2>/dev/null
     ended=failed
     grep -q succeeded "$log" && ended=passed
-    grep -q '\.\.\. .*skipping' "$log" && ended=skipped
+    # Some tests end well where they skip, with that word alone.
+    grep -q '\.\.\. .*skipping\|^skipping\.\.\. ' "$log" && ended=skipped
     [ $status = 124 ] || [ $status = 137 ] && ended=late
     # Where it ended: the suite's own word, or else the last command and what was said to it.
     last=$(sed -n 's/^\t*ERROR: /ERROR: /p' "$log" | tail -n 1)
     [ -n "$last" ] || last=$(grep -hE '^\++ |^mdadm: ' "$log" | grep -vE 'save_log|^\++ (cat|rv=|return|status=|logfile=|echo|dmesg|cp|array=)' | tail -n 3 | tr '\n' ' ')
+    if [ $ended = passed ] && [ -s "$ADAPTER/refused" ]; then
+        ended=failed last="not done here: $(sort -u "$ADAPTER/refused" | head -n 3 | tr '\n' ' ')"
+    fi
+    [ ! -s "$ADAPTER/refused" ] || sed 's/^/REFUSED: /' "$ADAPTER/refused" >>"$log"
     echo "$test|$ended|$((SECONDS - began)) s|$last"
     "$ADAPTER/bin/mdadm" --stop --scan >/dev/null 2>&1
     for device in /dev/loop{0..13}; do losetup -d "$device" 2>/dev/null; done

@@ -393,6 +393,23 @@ impl<M: Member, C: Clock> Array<M, C> {
         self.0.metadata.add_bitmap_file(file, chunk_bytes, policy).await
     }
 
+    /// Checks that [`Array::set_bitmap_delay`] would take `seconds`.
+    ///
+    /// # Errors
+    /// When the array has no bitmap, or takes no such time.
+    pub fn check_bitmap_delay(&self, seconds: u32) -> Result<(), Refusal> {
+        self.0.metadata.check_bitmap_delay(seconds).map(drop)
+    }
+
+    /// Changes how long a bit of the bitmap stays set after the last write, on all members and at once: md's
+    /// `daemon_sleep`.
+    ///
+    /// # Errors
+    /// As [`Array::check_bitmap_delay`], or when the bitmap could not be written.
+    pub async fn set_bitmap_delay(&self, seconds: u32) -> Result<(), Refusal> {
+        self.0.metadata.set_bitmap_delay(seconds).await
+    }
+
     /// Removes the write-intent bitmap, if there is one. A bitmap file stays, marked as out of date.
     ///
     /// # Errors

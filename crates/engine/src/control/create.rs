@@ -56,6 +56,10 @@ pub struct Recipe {
     pub component_bytes: Option<u64>,
     /// The write-intent bitmap.
     pub bitmap: BitmapChoice,
+    /// Seconds that a bit of it stays set after the last write; md's choice when `None`.
+    pub bitmap_delay_seconds: Option<u32>,
+    /// Writes that the kernel's md may leave outstanding on write-mostly members, recorded in the bitmap; 0 for none.
+    pub write_behind: u32,
     /// Keep a partial parity log: level 5 only, without bitmap and checksums.
     pub parity_log: bool,
     /// Keep a stripe log ([`format::stripe_log`]): levels 4, 5 and 6, metadata 1.1 and 1.2.
@@ -94,6 +98,8 @@ impl Recipe {
             data_offset_bytes: None,
             component_bytes: None,
             bitmap: BitmapChoice::None,
+            bitmap_delay_seconds: None,
+            write_behind: 0,
             parity_log: false,
             stripe_log: false,
             set_uuid,
@@ -495,7 +501,7 @@ async fn zero<M: Member>(plans: &[MemberPlan<'_, M>], pool: &Pool, progress: &dy
 fn first_bitmap(recipe: &Recipe, bitmap: &BitmapPlacement, events: u64) -> Vec<u8> {
     let BitmapPlacement { kind, chunk_bytes, sync_size, bytes, .. } = *bitmap;
     let mut image = vec![if recipe.needs_resync() { 0xff } else { 0 }; bytes as usize];
-    let header = match kind {
+    let mut header = match kind {
         Kind::Lockless => {
             let reserved = Sectors(bytes / SECTOR_BYTES);
             let header = BitmapSuper::new_lockless(recipe.set_uuid, sync_size, chunk_bytes, events, reserved);
@@ -506,6 +512,8 @@ fn first_bitmap(recipe: &Recipe, bitmap: &BitmapPlacement, events: u64) -> Vec<u
         }
         _ => BitmapSuper::new(recipe.set_uuid, sync_size, chunk_bytes, events),
     };
+    header.daemon_sleep_seconds = recipe.bitmap_delay_seconds.unwrap_or(header.daemon_sleep_seconds);
+    header.write_behind = recipe.write_behind;
     image[..SUPER_BYTES].copy_from_slice(&header.encode());
     image
 }

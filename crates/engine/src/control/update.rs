@@ -1,5 +1,5 @@
-//! Changes of what superblocks say about a stopped array: its uuid, its name, whether members have bad-block logs, and
-//! its logical block.
+//! Changes of what superblocks say about a stopped array: its uuid, its name, whether members have bad-block logs,
+//! its logical block, the number of its device, and that it is to be resynced.
 //!
 //! Data, events and roles stay as they are. The caller has locked the members, and knows that they belong together.
 //! Facts: mdadm(8), `--update`; mdadm's `super1.c` (`update_super1`): a bitmap on the members has the uuid, too. Linux
@@ -12,8 +12,8 @@ use crate::seam::bytes::{read_bytes, write_bytes};
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use format::bitmap::{BitmapSuper, SUPER_BYTES};
-use format::superblock::{SetName, Superblock, Version};
-use format::units::MemberByte;
+use format::superblock::{Resync, SetName, Superblock, Version};
+use format::units::{MemberByte, Sectors};
 
 /// What to change. `None` and false leave things as they are.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,6 +26,10 @@ pub struct Change {
     pub no_bad_block_log: bool,
     /// Remove the record of the logical block; [`check_blocks_without_record`] says whether that is harmless.
     pub clear_logical_block: bool,
+    /// Mark everything for a resync, as after an unclean stop.
+    pub resync: bool,
+    /// The number of the array's device, which only metadata 0.90 has.
+    pub preferred_minor: Option<u32>,
 }
 
 /// What will be written to a member.
@@ -61,6 +65,12 @@ pub async fn plan<M: Member>(name: &str, member: &M, pool: &Pool, change: &Chang
     if change.no_bad_block_log && !read_bad_blocks(name, member, &before, pool).await?.is_empty() {
         return refuse("bad-block log", "it names bad blocks, which would be read as data without it");
     }
+    if change.preferred_minor.is_some() && before.version != Version::V0_90 {
+        return refuse("superblock.md_minor", "only version 0.90 has it");
+    }
+    if change.resync {
+        check_resync(&before).map_err(|refusal| refusal.of(name))?;
+    }
     let mut after = before.clone();
     after.set_uuid = change.set_uuid.unwrap_or(before.set_uuid);
     after.set_name = change.set_name.unwrap_or(before.set_name);
@@ -68,11 +78,32 @@ pub async fn plan<M: Member>(name: &str, member: &M, pool: &Pool, change: &Chang
     if change.clear_logical_block {
         after.logical_block_bytes = 0;
     }
+    if change.resync {
+        after.resync = Resync::From(Sectors(0));
+    }
+    if let Some(minor) = change.preferred_minor {
+        after = after.with_preferred_minor(minor);
+    }
     let bitmap = match after.bitmap_at().filter(|_| change.set_uuid.is_some()) {
         Some(at) => Some((at, with_uuid(name, member, pool, at, &after).await?)),
         None => None,
     };
     Ok(Update { before, after, bitmap })
+}
+
+/// Checks that the mark for a resync would lead to one of everything.
+fn check_resync(before: &Superblock) -> Result<(), Refusal> {
+    if !before.level.is_redundant() {
+        return Err(Refusal::new("a level without redundancy has nothing to resync").field("superblock.level"));
+    }
+    if before.bitmap.is_some() || before.bitmap_at().is_some() {
+        let refusal = Refusal::new("the array has a bitmap, and only what that names would be resynced");
+        return Err(refusal.field("superblock.bitmap_offset").advice("`mdspace scrub --repair` compares everything"));
+    }
+    if before.journal || before.ppl.is_some() {
+        return Err(Refusal::new("the array has a log, and is resynced by that alone").field("superblock.feature_map"));
+    }
+    Ok(())
 }
 
 /// Checks that the array's blocks stay as they are where its superblocks do not record them any more. Of each member

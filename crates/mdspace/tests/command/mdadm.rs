@@ -2,7 +2,7 @@
 //! link of that name. `mdadm_examine.rs` compares `--examine` with mdadm.
 
 use crate::support::nbd::Nbd;
-use crate::support::{Run, Workplace, parsed};
+use crate::support::{Run, Server, Workplace, parsed};
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
@@ -33,6 +33,13 @@ impl Place {
         Run::new(line, command.env("TZ", "UTC").output().expect("it runs"))
     }
 
+    /// Runs the link; it is to say `words` on standard output.
+    #[track_caller]
+    fn says(&self, line: &str, words: &str) {
+        let said = self.mdadm(line).ok().text();
+        assert!(said.contains(words), "{line}: no `{words}` in: {said}");
+    }
+
     /// `path` of a member, as servers know it.
     fn path(&self, member: &str) -> String {
         self.here.path().join(member).display().to_string()
@@ -55,7 +62,7 @@ fn said<'a>(text: &'a str, label: &str) -> &'a str {
 fn an_array_is_made_shown_changed_and_stopped_by_mdadms_words() {
     let place = Place::new(&["a", "b", "c", "d"]);
     let created = place.mdadm("--create /dev/md/data --level=5 -n3 -c 64 --homehost=nas --assume-clean a b c");
-    created.expect(0, &["mdadm: array /dev/md/data started."]);
+    assert_eq!(created.ok().text(), "mdadm: array /dev/md/data started.\n");
     let detail = place.mdadm("--detail /dev/md/data").ok().text();
     assert!(detail.starts_with("/dev/md/data:\n           Version : 1.2\n     Creation Time : "), "{detail}");
     for (label, value) in [
@@ -113,7 +120,7 @@ fn an_array_is_made_shown_changed_and_stopped_by_mdadms_words() {
     place.mdadm("--stop /dev/md/data").expect(1, &["mdadm: Cannot get exclusive access to /dev/md/data: Perhaps"]);
     drop(client);
     while parsed(&place.here.run("status --json").ok().text())["served"]["clients"] != 0 {}
-    place.mdadm("--stop /dev/md/data").expect(0, &["mdadm: stopped /dev/md/data"]);
+    place.says("--stop /dev/md/data", "mdadm: stopped /dev/md/data\n");
     place.mdadm("--detail /dev/md/data").expect(1, &["mdadm: cannot open /dev/md/data: No such file or directory"]);
     place.mdadm("--detail --test /dev/md/data").expect(4, &[]);
 }
@@ -126,7 +133,7 @@ fn arrays_are_assembled_as_mdadm_assembles_them() {
         .mdadm("--assemble /dev/md0 a")
         .expect(1, &["assembled from 1 drive - need all 2 to start it (use --run to insist)."]);
     place.mdadm("-A /dev/md0 a gone").expect(1, &["cannot open", "No such file or directory"]);
-    place.mdadm("-A /dev/md0 a b --readonly").expect(0, &["mdadm: /dev/md0 has been started with 2 drives."]);
+    place.says("-A /dev/md0 a b --readonly", "mdadm: /dev/md0 has been started with 2 drives.\n");
     let status = parsed(&place.here.run("status --json").ok().text());
     assert_eq!((&status["name"], &status["read_only"]), (&"host:music".into(), &true.into()));
     assert!(place.here.run("mdstat").ok().text().contains("md0 : active (read-only) raid1 b[1] a[0]\n"));
@@ -136,16 +143,16 @@ fn arrays_are_assembled_as_mdadm_assembles_them() {
     let directory = place.here.path().display();
     let config = format!("DEVICE {directory}/a {directory}/b\n{}", place.mdadm("-Es a b").ok().text());
     std::fs::write(place.here.path().join("conf"), config).expect("written");
-    place.mdadm("--assemble --scan -c conf").expect(0, &["mdadm: /dev/md/music has been started with 2 drives."]);
-    place.mdadm("--stop --scan").expect(0, &["mdadm: stopped /dev/md/music"]);
-    place.mdadm("-A -c conf /dev/md/music").expect(0, &["started with 2 drives"]);
+    place.says("--assemble --scan -c conf", "mdadm: /dev/md/music has been started with 2 drives.");
+    place.says("--stop --scan", "mdadm: stopped /dev/md/music");
+    place.says("-A -c conf /dev/md/music", "started with 2 drives");
     place.mdadm("-S /dev/md/music").ok();
     place.mdadm("-A -c conf /dev/md/video").expect(1, &["/dev/md/video not identified in config file."]);
 
-    place.mdadm("-A /dev/md/new --update=name --name=new --homehost=nas a b").expect(0, &["2 drives"]);
+    place.says("-A /dev/md/new --update=name --name=new --homehost=nas a b", "2 drives");
     assert_eq!(place.mdadm("-Ds").ok().text().split(' ').nth(3), Some("name=nas:new"));
     place.mdadm("-S /dev/md/new").ok();
-    place.mdadm("-A -R /dev/md/new a").expect(0, &["started with 1 drive (out of 2)."]);
+    place.says("-A -R /dev/md/new a", "started with 1 drive (out of 2).");
     place.mdadm("-D -t /dev/md/new").expect(1, &[]);
 }
 
@@ -198,6 +205,213 @@ fn flags_are_set_and_cleared_and_any_spare_replaces_a_member() {
     assert!(is_write_mostly(0) && is_write_mostly(1), "{examined}");
 }
 
+/// A line of mdadm.conf may say by a name, by members or by a number which array it is.
+#[test]
+fn arrays_are_assembled_by_lines_without_a_uuid() {
+    let place = Place::new(&["a", "b", "c", "d"]);
+    place.mdadm("-C /dev/md/music -l1 -n2 --assume-clean --homehost=nas a b").ok();
+    place.mdadm("-C /dev/md5 -l1 -n2 -e0.90 --assume-clean c d").ok();
+    let uuid = place.mdadm("-Db /dev/md5").ok().text().trim().rsplit('=').next().map(str::to_owned).expect("a uuid");
+    assert!(place.here.run(&format!("status --array {uuid}")).ok().text().contains("0.90"), "as mdadm prints it");
+    place.mdadm("-Ss").ok();
+    let directory = place.here.path().display();
+    for (line, expected) in [
+        ("ARRAY /dev/md1 name=nas:music".to_owned(), "/dev/md1"),
+        ("ARRAY films name=music".to_owned(), "/dev/md/films"),
+        (format!("ARRAY /dev/md2 devices={directory}/c,{directory}/d"), "/dev/md2"),
+        ("array /dev/md3 super-minor=5".to_owned(), "/dev/md3"),
+    ] {
+        std::fs::write(place.here.path().join("conf"), format!("DEVICE {directory}/?\n{line}\n")).expect("written");
+        place.says("-As -c conf", &format!("mdadm: {expected} has been started with 2 drives."));
+        place.mdadm("-As -c conf").ok(); // it is started already
+        place.says("-Ss", &format!("stopped {expected}"));
+    }
+    place.says("-A /dev/md7 --super-minor=5 a b c d", "mdadm: /dev/md7 has been started");
+    place.mdadm("-S /dev/md7").ok();
+    place.says("-A /dev/md7 --update=super-minor c d", "mdadm: /dev/md7 has been started");
+    place.mdadm("-S /dev/md7").ok();
+    assert_eq!(said(&place.mdadm("-E c").ok().text(), "Preferred Minor"), "7");
+}
+
+#[test]
+fn a_new_raid_5_recovers_its_last_member_and_force_resyncs_it() {
+    let place = Place::new(&["a", "b", "c"]);
+    let sweep = |line: &str| {
+        place.mdadm(line).ok();
+        let status = parsed(&place.here.run("status --json").ok().text());
+        let is_recovered = status["members"]
+            .as_array()
+            .expect("members")
+            .iter()
+            .any(|member| member["device_number"] == 3 && member["slot"] == 2);
+        place.here.run("wait healthy").ok();
+        place.here.run("wait sync").ok();
+        place.mdadm("-S /dev/md0").ok();
+        place.here.run("scrub a b c").ok();
+        is_recovered
+    };
+    assert!(sweep("-C /dev/md0 -l5 -n3 -R a b c"), "the last one has the number after the slots, as with mdadm");
+    assert!(sweep("-C /dev/md0 -l4 -n3 -R -e1.0 a b c"));
+    for options in ["-f -l5", "-e0.90 -l5", "-k ppl -l5"] {
+        assert!(!sweep(&format!("-C /dev/md0 -R {options} -n3 a b c")), "{options}");
+    }
+}
+
+#[test]
+fn the_bitmaps_delay_and_the_writes_behind_are_recorded() {
+    let place = Place::new(&["a", "b"]);
+    let recorded = |label: &str| said(&place.mdadm("-X b").ok().text(), label).to_owned();
+    place.mdadm("-C /dev/md0 -R -l1 -n2 -binternal --bitmap-chunk=4 --write-behind -d 7 --assume-clean a -W b").ok();
+    assert_eq!(recorded("Daemon"), "7s flush period");
+    assert_eq!(recorded("Write Mode"), "Allow write behind, max 256");
+    place.here.run("set bitmap-delay=9").ok();
+    assert_eq!(recorded("Daemon"), "9s flush period");
+    for value in ["0", "86401", "x"] {
+        place.here.run(&format!("set bitmap-delay={value}")).expect(2, &["bitmap-delay"]);
+    }
+    place.mdadm("-G /dev/md0 --bitmap=none").ok();
+    place.here.run("set bitmap-delay=9").expect(2, &["bitmap-delay: the array has no bitmap"]);
+    place.mdadm("-G /dev/md0 --size=max --delay=2").expect(2, &["--delay: only with --bitmap"]);
+    place.mdadm("-G /dev/md0 --bitmap=internal --delay=2").ok();
+    place.mdadm("-S /dev/md0").ok();
+    place.mdadm("-A /dev/md0 a b").ok();
+    assert_eq!(recorded("Daemon"), "2s flush period");
+    assert_eq!(parsed(&place.here.run("status --json").ok().text())["bitmap"]["daemon_sleep_seconds"], 2);
+    // Without a bitmap the delay is recorded nowhere, and mdadm takes it.
+    place.mdadm("-S /dev/md0").ok();
+    place.mdadm("-C /dev/md0 -R -l1 -n2 --delay=1 --assume-clean a b").ok();
+}
+
+#[test]
+fn an_array_is_served_when_its_members_were_named_one_by_one() {
+    let place = Place::new(&["a", "b", "c"]);
+    place.mdadm("-C /dev/md/data -l1 -n3 -b internal --assume-clean --homehost=nas a b c").ok();
+    place.mdadm("-S /dev/md/data").ok();
+    let path = |member: &str| place.path(member);
+    place
+        .mdadm("-I a")
+        .expect(0, &[&format!("mdadm: {} attached to /dev/md/data, not enough to start (1).", path("a"))]);
+    let mdstat = || place.here.run("mdstat").ok().text();
+    assert!(mdstat().contains("md127 : inactive a[0](S)\n"), "{}", mdstat());
+    place.says("-S /dev/md127", "stopped /dev/md127");
+    assert!(!mdstat().contains("inactive"), "{}", mdstat());
+
+    for member in ["a", "c", "a"] {
+        place.mdadm(&format!("-I {member}")).expect(0, &["not enough to start"]);
+    }
+    place.mdadm("-I b").expect(0, &["attached to /dev/md/data, which has been started."]);
+    assert!(mdstat().contains("[3/3] [UUU]") && !mdstat().contains("inactive"), "{}", mdstat());
+    place.mdadm("-I b").ok(); // it is there
+    place.mdadm("/dev/md/data -f c -r c").ok();
+    place.mdadm("-I c").expect(2, &["not adding", "to active array (without --run)"]);
+    place.mdadm("--zero-superblock b").expect(2, &["b"]); // in use
+    place.mdadm("-IR c").ok();
+    place.here.run("wait healthy").ok();
+    place.mdadm("-S /dev/md/data").ok();
+
+    place.mdadm("-I a").ok();
+    place.mdadm("-R /dev/md/data").ok();
+    assert!(mdstat().contains("[3/1] [U__]"), "{}", mdstat());
+    place.mdadm("-S /dev/md/data").ok();
+    let uuid = said(&place.mdadm("-E a").ok().text(), "Array UUID").to_owned();
+    std::fs::write(place.here.path().join("conf"), format!("ARRAY /dev/md4 UUID={uuid}\n")).expect("written");
+    place.mdadm("-IR -c conf a").expect(0, &["attached to /dev/md4, which has been started"]);
+    assert!(mdstat().contains("md4 : active raid1 "), "{}", mdstat());
+    place.mdadm("-S /dev/md4").ok();
+    place.mdadm("-I b").ok();
+    place.mdadm("-A -R /dev/md9 b").ok();
+    assert!(!mdstat().contains("inactive"), "assembly uses what was noted: {}", mdstat());
+}
+
+#[test]
+fn a_member_that_its_array_left_behind_is_zeroed_and_added_as_a_new_one() {
+    let place = Place::new(&["a", "b", "c"]);
+    place.mdadm("-C /dev/md0 -l1 -n2 --assume-clean a b").ok();
+    place.mdadm("/dev/md0 -f b -r b").ok();
+    place.mdadm("/dev/md0 -a b").expect(1, &["b"]); // without a bitmap nothing says what it lacks
+    place.mdadm("--zero-superblock b").ok();
+    place.mdadm("/dev/md0 -a b").ok();
+    place.here.run("wait healthy").ok();
+    place.mdadm("-S /dev/md0").ok();
+    place.mdadm("--zero-superblock b").expect(2, &["--force"]); // nothing tells that it is not needed
+
+    place.mdadm("-C /dev/md0 -R -l1 -n2 -x1 --assume-clean a b c").ok();
+    place.mdadm("-S /dev/md0").ok();
+    place.mdadm("-A /dev/md0 a b").ok();
+    place.mdadm("/dev/md0 --add c").ok(); // its own spare
+    assert!(place.here.run("mdstat").ok().text().contains(" c[2](S) "), "{}", place.here.run("mdstat").ok().text());
+}
+
+#[test]
+fn a_served_array_becomes_read_only_and_back() {
+    let place = Place::new(&["a", "b", "c"]);
+    place.mdadm("-C /dev/md0 -l1 -n2 -x1 --assume-clean a b c").ok();
+    for (line, is_read_only) in
+        [("-o /dev/md0", true), ("-o /dev/md0", true), ("-w /dev/md0", false), ("-ro /dev/md0", true)]
+    {
+        place.mdadm(line).ok();
+        let status = parsed(&place.here.run("status --json").ok().text());
+        assert_eq!((&status["read_only"], status["members"].as_array().map(Vec::len)), (&is_read_only.into(), Some(3)));
+        assert!(place.here.run("mdstat").ok().text().contains("md0 : active"), "{line}");
+    }
+    place.mdadm("-w /dev/md0").ok();
+    let uri = parsed(&place.here.run("status --json").ok().text())["served"]["nbd"].as_str().expect("a URI").to_owned();
+    let client = Nbd::connect(uri.split_once("socket=").expect("a socket").1);
+    place.mdadm("-o /dev/md0").expect(1, &["failed to set readonly for /dev/md0: Device or resource busy"]);
+    drop(client);
+}
+
+#[test]
+fn an_update_marks_everything_for_a_resync() {
+    let place = Place::new(&["a", "b", "c"]);
+    place.mdadm("-C /dev/md0 -l1 -n2 --assume-clean a b").ok();
+    place.mdadm("-S /dev/md0").ok();
+    place.here.run("update --resync a").expect(2, &["--resync: members are missing"]);
+    place.here.run("update --resync a b").ok();
+    let examined = parsed(&place.here.run("examine --json a b").ok().text());
+    assert_eq!(examined["arrays"][0]["status"]["in_agreement"], false, "{examined}");
+    place.here.run("read a b --length 4K").ok();
+    place.mdadm("-A /dev/md0 -U resync a b").ok();
+    place.here.run("wait sync").ok();
+    place.mdadm("-G /dev/md0 -b internal").ok();
+    place.mdadm("-S /dev/md0").ok();
+    place.mdadm("-A /dev/md0 -U resync a b").expect(2, &["the array has a bitmap"]);
+}
+
+#[test]
+fn the_limits_of_sweeps_hold_from_the_start() {
+    let place = Place::new(&["a", "b"]);
+    place.here.run("create --level 1 --name slow --resync-later a b").ok();
+    let server = Server::of(&place.here, "serve a b --sync-speed-min 64K --sync-speed-max 64K");
+    while parsed(&place.here.run("status --json").ok().text())["sweep"].is_null() {} // at this rate it takes minutes
+    place.here.run("set sync-speed-max=none").ok();
+    place.here.run("wait sync").ok();
+    place.here.run("stop").ok();
+    drop(server);
+    place.here.run("serve a b --sync-speed-min 0").expect(2, &["sync-speed-min"]);
+}
+
+#[test]
+fn a_slow_sweep_ends_when_the_members_that_it_was_for_leave() {
+    let place = Place::new(&["a", "b", "c"]);
+    for (made, action, leaves) in [
+        ("create --force --level 5 --assume-clean --spare c a b missing", "recover", "c"),
+        ("create --force --level 1 --resync-later a b", "resync", "b"),
+    ] {
+        place.here.run(made).ok();
+        let members = if leaves == "c" { "a b c" } else { "a b" };
+        let line = format!("serve {members} --sync-speed-min 16K --sync-speed-max 16K");
+        let server = Server::of(&place.here, &line);
+        let sweep = || parsed(&place.here.run("status --json").ok().text())["sweep"]["action"].clone();
+        while sweep().is_null() {}
+        assert_eq!(sweep(), action);
+        place.here.run(&format!("fail {leaves}")).ok();
+        place.here.run("wait sync --timeout 60").ok(); // its next window would begin after minutes
+        place.here.run("stop").ok();
+        drop(server);
+    }
+}
+
 #[test]
 fn nothing_of_somebodys_is_overwritten_and_what_is_not_here_changes_nothing() {
     let place = Place::new(&["a", "b", "c"]);
@@ -214,17 +428,25 @@ fn nothing_of_somebodys_is_overwritten_and_what_is_not_here_changes_nothing() {
         ("--create /dev/md0 -l1 -n2 -u 12:34 a b", 2, "Bad uuid: 12:34"),
         ("--create /dev/md0 -l1 -n2 -e0.90 -R a -W c", 2, "wrong state"),
         ("--create /dev/md0 -l1 -n2 a gone", 2, "cannot open"),
-        ("--create x -l1 -n2 a b", 2, "unexpected name for a device"),
+        ("--create /dev/x -l1 -n2 a b", 2, "unexpected name for a device"),
+        ("--create a -l1 -n2 b c", 2, "unexpected name for a device"),
+        ("--create /dev/md0 -l1 -n2 -b internal --delay=0 a b", 2, "invalid delay: 0"),
+        ("--create /dev/md0 -R -l1 -n2 --write-behind a b", 2, "--write-behind: the members have no bitmap"),
         ("--zero-superblock a c", 2, ""),
         ("--zero-superblock a", 2, "--force"),
-        ("--assemble /dev/md0 --update=resync a b", 2, "--update=resync: not yet"),
+        ("--assemble /dev/md0 --update=byteorder a b", 2, "--update=byteorder: not yet"),
+        ("--assemble /dev/md0 --update=super-minor a b", 2, "only version 0.90 has it"),
+        ("--assemble /dev/md0 --super-minor=7 a b", 1, "no array with the super-minor 7"),
         ("--assemble /dev/md0 --metadata=1.0 a b", 1, "No md superblock of version 1.0 on"),
         ("--assemble --scan --metadata=1.2", 2, "--metadata: not yet with --scan"),
         ("--assemble --scan -c none", 2, "--config=none: not yet"),
         ("--examine --metadata=imsm a", 2, "--metadata=imsm: not here"),
         ("--examine -e 0.90 a", 1, "No md superblock of version 0.90 on a"),
         ("--build /dev/md0 -l0 -n2 a b", 2, "--build: not here"),
-        ("--incremental a", 2, "--incremental: not yet"),
+        ("--incremental a b", 2, "--incremental requires exactly one device"),
+        ("--incremental c", 1, "No md superblock detected on"),
+        ("--incremental --scan", 2, "meaningless without --run"),
+        ("/dev/md0 --readonly", 2, "No action given"),
         ("--grow /dev/md0 --level=5", 2, "--level: not yet"),
         ("/dev/md0 --add c", 1, "cannot open /dev/md0"),
         ("", 2, "mdadm --help"),

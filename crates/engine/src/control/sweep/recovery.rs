@@ -60,7 +60,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// The targets that the sweep began with. A member seated during a window would be called current there
     /// without its data; it waits for the next sweep.
-    fn targets_of_sweep(&self) -> Vec<Target<M>> {
+    pub(super) fn targets_of_sweep(&self) -> Vec<Target<M>> {
         self.targets().into_iter().filter(|target| target.device.state.in_recovery()).collect()
     }
 

@@ -15,6 +15,7 @@ use crate::seam::clock::{Clock, Moment};
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::{Member, MemberError};
 use crate::seam::report::LOG_TARGET;
+use format::geometry::Level;
 use futures_util::future::{join, select};
 use futures_util::{Stream, StreamExt, stream};
 use std::cell::{Cell, RefCell};
@@ -250,7 +251,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Waits until the throttle allows the next window; false when the sweep has to end instead.
     async fn is_window_due(&self, purpose: Purpose, reached: &Progress) -> bool {
         loop {
-            if self.is_interrupted(purpose) || !reached.is_clear() {
+            if self.is_interrupted(purpose) || !reached.is_clear() || self.has_nothing_left(purpose) {
                 return false;
             }
             let (seen, now) = (reached.ended.seen(), self.core.clock.now());
@@ -260,6 +261,21 @@ impl<M: Member, C: Clock> Control<M, C> {
             let (sleep, ended) =
                 (pin!(self.core.clock.sleep_until(now + wait)), pin!(reached.ended.changed_since(seen)));
             select(sleep, ended).await;
+        }
+    }
+
+    /// Whether the members that the sweep was for have left: those to recover, or all copies but one that could differ. A
+    /// slow sweep ends then, as md's does, and not at its next window.
+    fn has_nothing_left(&self, purpose: Purpose) -> bool {
+        match purpose {
+            Purpose::Recovery => self.targets_of_sweep().is_empty(),
+            Purpose::Resync => {
+                let slots = self.core.roster.slots.borrow();
+                let mut present = slots.iter().flatten();
+                let first = present.next().map(|device| device.superblock.borrow().level);
+                first == Some(Level::Raid1) && present.next().is_none()
+            }
+            Purpose::Check | Purpose::Repair | Purpose::Learn => false,
         }
     }
 

@@ -244,6 +244,12 @@ impl Bits {
         self.encode_header();
     }
 
+    /// Changes the length of a period.
+    pub(super) fn set_daemon_sleep(&mut self, seconds: u32) {
+        self.header.daemon_sleep_seconds = seconds;
+        self.encode_header();
+    }
+
     fn encode_header(&mut self) {
         self.head = self.header.encode();
     }

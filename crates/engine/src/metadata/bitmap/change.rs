@@ -26,11 +26,14 @@ use format::bitmap::{BitmapSuper, set_range};
 use format::placement::bitmap_chunk;
 use format::superblock::Superblock;
 use format::units::Sectors;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::rc::Rc;
 
 /// The largest chunk: the field on disk has 32 bits.
 const BITMAP_CHUNK_MAX: u64 = 1 << 31;
+
+/// The lengths of a period that md takes, and that no arithmetic overflows.
+const DAEMON_SLEEP_SECONDS: RangeInclusive<u32> = 1..=86_400;
 
 /// A device, and the superblock that it is to have.
 pub(crate) type Planned<M> = (Rc<Device<M>>, Superblock);
@@ -73,6 +76,29 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let chunk = bitmap_chunk(self.bitmap_covers(&superblock), chunk_bytes, room);
         let chunk = chunk.map_err(|defect| Refusal::defect(&file.name, defect))?;
         self.start_bitmap(Home::File(file.into()), chunk, policy).await
+    }
+
+    /// [`crate::Array::check_bitmap_delay`].
+    pub(crate) fn check_bitmap_delay(&self, seconds: u32) -> Result<Rc<IntentBitmap<M>>, Refusal> {
+        if !DAEMON_SLEEP_SECONDS.contains(&seconds) {
+            let (least, most) = (DAEMON_SLEEP_SECONDS.start(), DAEMON_SLEEP_SECONDS.end());
+            return Err(Refusal::new(format!("{seconds} is not a time from {least} to {most} s")));
+        }
+        self.intent()
+            .ok_or_else(|| Refusal::new("the array has no bitmap").advice("`mdspace set bitmap=internal` adds one"))
+    }
+
+    /// [`crate::Array::set_bitmap_delay`].
+    pub(crate) async fn set_bitmap_delay(&self, seconds: u32) -> Result<(), Refusal> {
+        let guard = self.enter_to_change()?.lock().await;
+        let intent = self.check_bitmap_delay(seconds)?;
+        let header = {
+            let mut bits = intent.bits.borrow_mut();
+            bits.set_daemon_sleep(seconds);
+            bits.round([0].into())
+        };
+        let failures = self.write_pages(&guard, &intent, &header, Flush::Yes).await;
+        self.eject(&guard, failures).await.map_err(ArrayError::refusal)
     }
 
     /// [`crate::Array::remove_bitmap`].

@@ -270,6 +270,17 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_sensible, help_heading = "Metadata and logs")]
     pub(crate) bitmap_chunk: Option<Size>,
 
+    /// Seconds that a bit of the bitmap stays set after the last write to its range [default: 5, as in md]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(help_heading = "Metadata and logs")]
+    pub(crate) bitmap_delay: Option<u32>,
+
+    /// Writes that the kernel's md may leave outstanding on write-mostly members (RAID-1 with a bitmap, which records it).
+    /// mdspace waits for every member
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=16_383))]
+    #[arg(help_heading = "Metadata and logs")]
+    pub(crate) write_behind: Option<u32>,
+
     /// What keeps copies and parity in agreement after a loss of power: a resync of everything, the write-intent bitmap,
     /// or a log, which also protects what missing members held
     #[arg(long, value_enum, value_name = "POLICY", help_heading = "Metadata and logs")]
@@ -567,7 +578,8 @@ fn parse_component(text: &str) -> Result<NewSize, String> {
 
 /// `update`
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("changes").args(["uuid", "name", "homehost", "no_bad_block_log", "clear_logical_block_size"]).required(true).multiple(true)))]
+#[command(group(ArgGroup::new("changes").args(["uuid", "name", "homehost", "no_bad_block_log", "clear_logical_block_size",
+    "resync", "preferred_minor"]).required(true).multiple(true)))]
 #[command(after_help = "\
 Examples:
   mdspace update --name data a.img b.img c.img
@@ -601,6 +613,14 @@ pub(crate) struct UpdateArguments {
     /// Remove the record of the array's logical block, so that a kernel before 6.19 takes the array
     #[arg(long)]
     pub(crate) clear_logical_block_size: bool,
+
+    /// Mark everything for a resync, which `serve` then does: all members must be there, and the array has no bitmap or log
+    #[arg(long)]
+    pub(crate) resync: bool,
+
+    /// The number of the array's device, 5 of /dev/md5; only for metadata 0.90
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) preferred_minor: Option<u32>,
 
     #[command(flatten)]
     pub(crate) overlay: Overlay,

@@ -175,6 +175,7 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
             return Err(Failure::refused("--bitmap-chunk: there is no bitmap").advise("add --bitmap internal"));
         }
     };
+    check_bitmap_details(arguments, bitmap)?;
     let default = default_recipe(level)?;
     let by_hand = arguments.geometry.as_ref();
     let data_offset = match by_hand {
@@ -202,6 +203,8 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
             None => component_bytes(arguments)?,
         },
         bitmap,
+        bitmap_delay_seconds: arguments.bitmap_delay,
+        write_behind: arguments.write_behind.unwrap_or(0),
         parity_log: policy == Some(ConsistencyPolicy::Ppl),
         stripe_log: policy == Some(ConsistencyPolicy::Log),
         resync_later: arguments.resync_later,
@@ -211,6 +214,25 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
         logical_block_bytes: logical_block_bytes(arguments.logical_block_size)?,
         ..default
     })
+}
+
+/// Refuses what is recorded in the members' bitmap, where there may be none. A bitmap file gets its delay later.
+fn check_bitmap_details(arguments: &CreateArguments, bitmap: BitmapChoice) -> Result<(), Failure> {
+    let refuse = |option: &str, reason: &str, advice: &str| {
+        Err(Failure::refused(format!("{option}: {reason}")).advise(advice.to_owned()))
+    };
+    let is_there = !matches!(bitmap, BitmapChoice::None | BitmapChoice::Auto);
+    match (arguments.bitmap_delay, arguments.write_behind) {
+        (Some(_), _) if !is_there => refuse("--bitmap-delay", "the members have no bitmap", "add --bitmap internal"),
+        (_, Some(_)) if arguments.level() != Level::Raid1 => {
+            refuse("--write-behind", "md heeds it at RAID-1 alone", "leave it out")
+        }
+        (_, Some(_)) if !is_there => refuse("--write-behind", "the members have no bitmap", "add --bitmap internal"),
+        (_, Some(_)) if arguments.write_mostly.is_empty() => {
+            refuse("--write-behind", "no member is write-mostly", "add --write-mostly MEMBER")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether the policy is a bitmap, or better with one: md does not know the stripe log, and resyncs by the bitmap.

@@ -310,7 +310,8 @@ mod tests {
             ("-X a.img", "mdspace mdadm -X a.img"),
             ("--action=check /dev/md0", "mdspace mdadm --action=check /dev/md0"),
             ("/dev/md0 --replace a --with b", "mdspace mdadm /dev/md0 --replace a --with b"),
-            ("--incremental a", "`mdspace mdadm --help-options` says what each option of mdadm is here"),
+            ("--incremental a", "mdspace mdadm --incremental a"),
+            ("--build /dev/md0 a", "`mdspace mdadm --help-options` says what each option of mdadm is here"),
         ] {
             assert_eq!(next(typed).as_deref(), Some(expected), "{typed}");
         }

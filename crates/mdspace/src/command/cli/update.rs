@@ -1,5 +1,6 @@
 //! `update`: changes the identity of an array that is not served, as `mdadm --assemble --update=` does: uuid, name, home
-//! host, whether its members have bad-block logs, and the record of its logical block.
+//! host, whether its members have bad-block logs, the record of its logical block, a mark for a resync, and the number of
+//! its device.
 //!
 //! All members are locked, and the array is assembled for a look, before the first byte is written. A change of the uuid
 //! that was interrupted leaves two uuids; repeating the command with the same new one completes it.
@@ -43,6 +44,8 @@ pub(crate) fn run(arguments: &UpdateArguments, kernel: Option<&'static Kernel>) 
             set_name: None,
             no_bad_block_log: arguments.no_bad_block_log,
             clear_logical_block: arguments.clear_logical_block_size,
+            resync: arguments.resync,
+            preferred_minor: arguments.preferred_minor,
         };
         for candidate in candidates {
             let Candidate { name, member } = &candidate;
@@ -61,7 +64,7 @@ pub(crate) fn run(arguments: &UpdateArguments, kernel: Option<&'static Kernel>) 
         }
         match is_interrupted(&planned, set_uuid) {
             true => check_alike(&planned)?,
-            false => machine.check_array(&paths, set_uuid).await?,
+            false => machine.check_array(&paths, &change).await?,
         }
         for Planned { candidate: Candidate { name, member }, update } in &planned {
             let written = update.write(name, member, &machine.pool).await;
@@ -131,7 +134,7 @@ fn check_alike(planned: &[Planned]) -> Result<(), Failure> {
 
 impl Machine {
     /// Checks that the members are current ones of one array that could be served.
-    async fn check_array(&self, paths: &[PathBuf], set_uuid: Option<[u8; 16]>) -> Result<(), Failure> {
+    async fn check_array(&self, paths: &[PathBuf], change: &Change) -> Result<(), Failure> {
         let offer = Offer::of(self.open_all(paths, Purpose::Look)?);
         let array = Array::assemble_offer(offer, AssembleOptions::default(), self.pool.clone(), self.clock.clone());
         let status = array.await?.status();
@@ -139,10 +142,16 @@ impl Machine {
             return Err(Failure::refused(format!("{}: not used: {}", left_out.name, left_out.reason))
                 .advise("give the current members alone"));
         }
-        if set_uuid.is_some() && status.checksums.is_some() {
+        if change.set_uuid.is_some() && status.checksums.is_some() {
             return Err(Failure::refused("--uuid: the members' checksums are bound to the array's uuid"));
         }
         let missing = status.missing.len();
+        if missing > 0 && change.resync {
+            return Err(Failure::refused(
+                "--resync: members are missing, and what they held could not be reconstructed",
+            )
+            .advise("give all members"));
+        }
         if missing > 0 {
             tell!("note: {missing} members are missing, and keep what their superblocks say");
         }
@@ -176,6 +185,9 @@ fn text(planned: &[Planned]) -> String {
     }
     if before.bad_blocks.is_some() && after.bad_blocks.is_none() {
         text += "bad-block logs: removed\n";
+    }
+    if before.resync != after.resync {
+        text += "next: `mdspace serve MEMBER...` resyncs it\n";
     }
     if before.logical_block_bytes != after.logical_block_bytes {
         text += &format!("logical block of {} bytes: no longer recorded\n", before.logical_block_bytes);

@@ -4,6 +4,7 @@
 //! Nothing is guessed: where several arrays fit, the refusal lists each with the line that chooses it.
 
 use crate::command::clients::served::{Answer, Served, ask_all, is_listening};
+use crate::command::opening::members::ArrayUuid;
 use crate::command::opening::sockets::{control_sockets, harmless};
 use crate::command::text::failure::Failure;
 use crate::names::{name_of, path_of};
@@ -121,7 +122,12 @@ fn has_uuid(word: &OsStr, served: &Served) -> bool {
     let word = digits(&word.to_string_lossy());
     let is_digits = word.len() >= UUID_DIGITS_MIN && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     match served.array() {
-        Some(array) => is_digits && digits(&array.uuid).starts_with(&word),
+        Some(array) => {
+            // mdadm prints the four words of such a uuid as numbers.
+            let mdadms = array.uuid.parse().ok().filter(|_| array.metadata == "0.90");
+            let mdadms = mdadms.map(|uuid: ArrayUuid| digits(&uuid.with_words_reversed().to_string()));
+            is_digits && (digits(&array.uuid).starts_with(&word) || mdadms.is_some_and(|uuid| uuid.starts_with(&word)))
+        }
         // Only the first digits of its uuid are known.
         None => {
             let short = served.short_uuid();
@@ -246,6 +252,18 @@ mod tests {
         for word in ["0", "012", "nothing", "left", "low", "8888", "host", ""] {
             let said = chosen(Some(word), None, three()).expect_err(word);
             assert!(said.contains("no served array") && said.contains("mdspace list"), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_uuid_of_an_array_of_metadata_0_90_is_taken_as_mdadm_prints_it_too() {
+        let mut old = served("", "0123abcd:00000000:00000000:89abcdef", &[]);
+        for (metadata, is_taken) in [("0.90", true), ("1.2", false)] {
+            if let Answer::Array(array) = &mut old.answer {
+                array.metadata = metadata.to_owned();
+            }
+            assert_eq!(has_uuid(OsStr::new("cdab2301:00000000:00000000:efcdab89"), &old), is_taken);
+            assert!(has_uuid(OsStr::new("0123abcd"), &old));
         }
     }
 

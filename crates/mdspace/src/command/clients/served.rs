@@ -49,6 +49,9 @@ pub(crate) struct OnDisks {
 pub(crate) struct ArrayView {
     pub(crate) uuid: String,
     pub(crate) name: String,
+    /// Older servers do not send this.
+    #[serde(default)]
+    pub(crate) metadata: String,
     pub(crate) level: String,
     pub(crate) array_bytes: u64,
     pub(crate) raid_disks: u16,

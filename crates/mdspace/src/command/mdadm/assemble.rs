@@ -4,16 +4,17 @@
 //! `--update=` changes the members by `mdspace update` before the array is served. Facts: mdadm 4.2's `Assemble.c`.
 
 use super::arrays::{Array, Status, all, find, read as status_in};
-use super::examine::{check_version, config, read};
+use super::examine::{array_uuid, check_version, config, read};
+use super::incremental;
 use super::map::{self, Entry};
 use super::own::{Line, absolute};
 use super::text::without_host;
-use super::words::{Device, Words};
-use super::{Trouble, host_of, note};
+use super::words::{Device, Words, number};
+use super::{Trouble, host_of, note, say};
 use crate::command::opening::mdadm_conf::{ArrayLine, Config, block_devices};
-use crate::command::opening::members::{ArrayChoice, ArrayUuid};
+use crate::command::opening::members::{ArrayChoice, ArrayUuid, expand_with_directories};
 use crate::machine::{Arena, Machine};
-use format::superblock::DeviceRole;
+use format::superblock::{Counts, DeviceRole, Superblock};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -34,6 +35,9 @@ pub(super) struct Start {
     pub(super) force: bool,
     pub(super) is_read_only: bool,
 }
+
+/// Where the kernel's md has its limits on the speed of sweeps, in KiB/s.
+const SPEED_LIMITS: &str = "/proc/sys/dev/raid";
 
 impl Start {
     /// The array of these members, at this device.
@@ -57,14 +61,22 @@ impl Start {
 
 /// Serves the array in the background, and notes its device.
 pub(super) fn start(start: &Start) -> Result<Status, Trouble> {
+    start_as(start, None)
+}
+
+/// As [`start`], with a number for the device, if its path says none.
+pub(super) fn start_as(start: &Start, number: Option<u32>) -> Result<Status, Trouble> {
     let served = all();
     let taken: Vec<u32> = served.iter().map(|array| array.number).collect();
-    let number = start.device.as_deref().and_then(map::number_in).unwrap_or_else(|| map::free_number(&taken));
+    let of_path = start.device.as_deref().and_then(map::number_in);
+    let number = of_path.or(number).unwrap_or_else(|| map::free_number(&taken));
     let line = Line::of("serve")
         .flag("--json", true)
         .flag("--force", start.force)
         .flag("--read-only", start.is_read_only)
         .flag("--ublk", has_ublk())
+        .option("--sync-speed-min", speed_limit("speed_limit_min"))
+        .option("--sync-speed-max", speed_limit("speed_limit_max"))
         .option("--uuid", start.uuid.as_ref())
         .option("--name", start.name.as_ref())
         .option("--bitmap", start.bitmap.as_ref())
@@ -80,7 +92,15 @@ pub(super) fn start(start: &Start) -> Result<Status, Trouble> {
     let entry = Entry { number, metadata: metadata.clone(), uuid: uuid.clone(), path };
     let uuids: Vec<String> = served.iter().map(|array| array.status.uuid.clone()).collect();
     map::add(&entry, &uuids)?;
+    incremental::forget(uuid)?;
     Ok(status)
+}
+
+/// The machine's limit for arrays of md, which an array that mdadm starts has too. None where the driver is not loaded.
+fn speed_limit(name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(Path::new(SPEED_LIMITS).join(name)).ok()?;
+    let kib: u64 = text.trim().parse().ok()?;
+    (kib > 0).then(|| format!("{kib}K"))
 }
 
 /// Whether a block device can be made: the kernel has ublk, and lets this user use it.
@@ -100,27 +120,30 @@ pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
         return Err(Trouble::refused("--metadata: not yet with --scan"));
     }
     let given = words.devices.split_first();
-    let is_chosen = words.has("uuid") || words.has("name");
+    let is_chosen = ["uuid", "name", "super-minor"].into_iter().any(|option| words.has(option));
     match given {
         None if words.has("scan") => scan(words, None),
         None => Err(Trouble::usage("an md device must be given in this mode")),
         Some(_) if words.has("scan") && !is_chosen => scan(words, Some(&words.devices)),
         Some((device, [])) if !is_chosen => {
             let config = config(words)?;
-            let device = device.word.to_string_lossy().into_owned();
+            let device = map::path_of(&device.word.to_string_lossy());
             let line = config
                 .array(Some(&device))
                 .map_err(|_| Trouble::failed(format!("{device} not identified in config file.")))?;
-            one(words, start_of_line(&config, line, Some(device)))
+            one(words, start_of_line(&config, line, Some(device))?)
         }
         Some((device, members)) => {
-            let device = device.word.to_string_lossy().into_owned();
+            let device = map::path_of(&device.word.to_string_lossy());
             let mut members: Vec<OsString> = members.iter().map(|member| absolute(&member.word)).collect();
             let is_listed = !members.is_empty();
             if !is_listed {
                 members = config(words).map(|config| config.all_places()).unwrap_or_else(|_| block_devices());
             }
-            let uuid = words.value("uuid").filter(|_| !words.has("update"));
+            let uuid = match words.value("super-minor") {
+                Some(minor) => Some(uuid_of_minor(number("super-minor", &minor)?, &members)?),
+                None => words.value("uuid").filter(|_| !words.has("update")),
+            };
             let start = Start { uuid, name: words.value("name"), ..Start::of(device, members) };
             if words.has("metadata") && !is_listed {
                 return Err(Trouble::refused("--metadata: not yet without the members"));
@@ -133,13 +156,45 @@ pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
     }
 }
 
-fn start_of_line(config: &Config, line: &ArrayLine, device: Option<String>) -> Start {
-    Start {
-        device: device.or_else(|| line.device.clone().filter(|device| map::name_in(device).is_some())),
-        members: config.places(line),
-        uuid: line.uuid.map(|uuid| uuid.to_string()),
+/// What an `ARRAY` line asks for. Of its words the surest one chooses the members.
+fn start_of_line(config: &Config, line: &ArrayLine, device: Option<String>) -> Result<Start, Trouble> {
+    let members = config.places(line);
+    let uuid = match (line.uuid, line.super_minor) {
+        (None, Some(minor)) if line.name.is_none() => Some(uuid_of_minor(minor, &members)?),
+        (uuid, _) => uuid.map(|uuid| uuid.to_string()),
+    };
+    let of_line = || line.device.as_deref().map(map::path_of).filter(|device| map::name_in(device).is_some());
+    Ok(Start {
+        device: device.or_else(of_line),
+        members,
+        name: line.name.clone().filter(|_| uuid.is_none()),
+        uuid,
         bitmap: line.bitmap.as_ref().map(|bitmap| absolute(bitmap.as_os_str())),
         ..Start::default()
+    })
+}
+
+/// The uuid of the array of metadata 0.90 with this number. Two such arrays are refused, as one of them may be another
+/// machine's.
+fn uuid_of_minor(minor: u32, members: &[OsString]) -> Result<String, Trouble> {
+    let machine = Machine::start(None, Arena::Small)?;
+    let mut found: Vec<String> = Vec::new();
+    for member in expand_with_directories(members)? {
+        // Among what was not chosen one by one, what is no member is left out.
+        let Ok(member) = read(&machine, &member) else { continue };
+        let has_number = Counts::of(&member.found.place).is_some_and(|counts| counts.minor == minor);
+        let uuid = array_uuid(&member.found.superblock);
+        if has_number && !found.contains(&uuid) {
+            found.push(uuid);
+        }
+    }
+    match &found[..] {
+        [uuid] => Ok(uuid.clone()),
+        [] => Err(Trouble::failed(format!("no array with the super-minor {minor} was found"))),
+        several => {
+            let all = several.join(", ");
+            Err(Trouble::failed(format!("several arrays have the super-minor {minor}: {all}\ngive --uuid=")))
+        }
     }
 }
 
@@ -150,8 +205,10 @@ fn scan(words: &Words, devices: Option<&[Device]>) -> Result<u8, Trouble> {
     }
     let config = config(words)?;
     let served = all();
-    let is_served = |line: &ArrayLine| {
-        line.uuid.is_some_and(|uuid| served.iter().any(|array| array.status.uuid == uuid.to_string()))
+    let is_served = |line: &ArrayLine| match (line.uuid, &line.device) {
+        (Some(uuid), _) => served.iter().any(|array| array.status.uuid == uuid.to_string()),
+        (None, Some(device)) => find(&map::path_of(device), &served).is_some(),
+        (None, None) => false,
     };
     let mut lines: Vec<(&ArrayLine, Option<String>)> = Vec::new();
     match devices {
@@ -165,8 +222,8 @@ fn scan(words: &Words, devices: Option<&[Device]>) -> Result<u8, Trouble> {
         }
         Some(devices) => {
             for device in devices {
-                let name = device.word.to_string_lossy().into_owned();
-                lines.push((config.array(Some(&name))?, Some(name)));
+                let word = device.word.to_string_lossy();
+                lines.push((config.array(Some(&word))?, Some(map::path_of(&word))));
             }
         }
     }
@@ -175,7 +232,8 @@ fn scan(words: &Words, devices: Option<&[Device]>) -> Result<u8, Trouble> {
     }
     let mut status = 0;
     for (line, device) in lines.into_iter().filter(|(line, _)| !is_served(line)) {
-        if let Err(trouble) = one(words, start_of_line(&config, line, device)) {
+        let started = start_of_line(&config, line, device).and_then(|start| one(words, start));
+        if let Err(trouble) = started {
             super::tell(&trouble);
             status = 1;
         }
@@ -211,7 +269,7 @@ fn one(words: &Words, wanted: Start) -> Result<u8, Trouble> {
     let status = start(&wanted)?;
     if !words.is_quiet() {
         let device = wanted.device.as_deref().unwrap_or(&status.name);
-        note(&started(device, &status));
+        say(&started(device, &status))?;
         if let Some(block) = status.block_device() {
             note(&format!("{device} is the block device {block}"));
         }
@@ -261,23 +319,7 @@ fn check_count(words: &Words, start: &Start) -> Result<(), Trouble> {
     if words.has("run") || (words.has("force") && !words.has("no-degraded")) {
         return Ok(());
     }
-    let Some(freshest) = found.iter().max_by_key(|superblock| superblock.events) else { return Ok(()) };
-    let slots = |roles: &mut dyn Iterator<Item = DeviceRole>| {
-        let mut slots: Vec<u16> = roles
-            .filter_map(|role| match role {
-                DeviceRole::Active(slot) => Some(slot.0),
-                DeviceRole::Spare | DeviceRole::Faulty | DeviceRole::Journal => None,
-            })
-            .collect();
-        slots.sort_unstable();
-        slots.dedup();
-        slots.len()
-    };
-    let needed = slots(&mut freshest.roles.iter().copied());
-    // One event behind is what a power cut leaves.
-    let is_current = |events: u64| events + 1 >= freshest.events;
-    let current = found.iter().filter(|superblock| is_current(superblock.events));
-    let there = slots(&mut current.map(|superblock| freshest.role(superblock.device_number)));
+    let Some(Counted { there, needed, .. }) = Counted::of(&found) else { return Ok(()) };
     if there >= needed {
         return Ok(());
     }
@@ -288,8 +330,47 @@ fn check_count(words: &Words, start: &Start) -> Result<(), Trouble> {
     )))
 }
 
+/// How many slots of an array are filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// By the members at hand that are current.
+    pub(super) there: usize,
+    /// When the array was used last.
+    pub(super) needed: usize,
+    /// Whether its journal is at hand, if it has one.
+    pub(super) has_journal: bool,
+}
+
+impl Counted {
+    /// Counts the members of one array; `None` without any.
+    pub(super) fn of(found: &[Superblock]) -> Option<Self> {
+        let freshest = found.iter().max_by_key(|superblock| superblock.events)?;
+        let slots = |roles: &mut dyn Iterator<Item = DeviceRole>| {
+            let mut slots: Vec<u16> = roles
+                .filter_map(|role| match role {
+                    DeviceRole::Active(slot) => Some(slot.0),
+                    DeviceRole::Spare | DeviceRole::Faulty | DeviceRole::Journal => None,
+                })
+                .collect();
+            slots.sort_unstable();
+            slots.dedup();
+            slots.len()
+        };
+        // One event behind is what a power cut leaves.
+        let is_current = |events: u64| events + 1 >= freshest.events;
+        let current = found.iter().filter(|superblock| is_current(superblock.events));
+        let roles = current.map(|superblock| freshest.role(superblock.device_number));
+        let is_journal = |superblock: &Superblock| superblock.own_role() == DeviceRole::Journal;
+        Some(Self {
+            there: slots(&mut roles.into_iter()),
+            needed: slots(&mut freshest.roles.iter().copied()),
+            has_journal: !freshest.journal || found.iter().any(is_journal),
+        })
+    }
+}
+
 /// What `--update=` can change here.
-const UPDATES: [&str; 4] = ["uuid", "name", "homehost", "no-bbl"];
+const UPDATES: [&str; 6] = ["uuid", "name", "homehost", "no-bbl", "resync", "super-minor"];
 
 fn check_update(words: &Words) -> Result<(), Trouble> {
     let update = words.value("update").unwrap_or_default();
@@ -317,6 +398,11 @@ fn update(words: &Words, start: &Start) -> Result<(), Trouble> {
         "homehost" => match host_of(words) {
             Some(host) => line.option("--homehost", Some(host)),
             None => return Err(Trouble::usage("--update=homehost: give --homehost=")),
+        },
+        "resync" => line.flag("--resync", true),
+        "super-minor" => match start.device.as_deref().and_then(map::number_in) {
+            Some(number) => line.option("--preferred-minor", Some(number.to_string())),
+            None => return Err(Trouble::usage("--update=super-minor: give the number, as in /dev/md5")),
         },
         _ => line.flag("--no-bad-block-log", true),
     };

@@ -8,8 +8,8 @@ use super::assemble::{self, Start};
 use super::examine::reason;
 use super::map;
 use super::own::{Line, absolute};
-use super::words::{Device, Words, count, size};
-use super::{Trouble, host_of, note};
+use super::words::{Device, Words, count, seconds, size};
+use super::{Trouble, host_of, say};
 use crate::command::opening::members::ArrayUuid;
 use crate::command::text::level::parse_level;
 use format::geometry::Level;
@@ -19,12 +19,15 @@ use std::path::Path;
 /// A name longer than this has no room for a host's.
 const NAME_MAX: usize = 31;
 
+/// mdadm's number for `--write-behind` without one.
+const WRITE_BEHIND: &str = "256";
+
 /// Runs create mode.
 pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
     let Some((device, members)) = words.devices.split_first() else {
         return Err(Trouble::usage("an md device must be given in this mode"));
     };
-    let device_name = device.word.to_string_lossy().into_owned();
+    let device_name = map::path_of(&device.word.to_string_lossy());
     let Some(own_name) = map::name_in(&device_name) else {
         return Err(Trouble::usage(format!(
             "{device_name}: unexpected name for a device; give /dev/mdN or /dev/md/NAME"
@@ -39,12 +42,19 @@ pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
     check_members(&members)?;
     let journal = words.value("write-journal").map(|journal| absolute(OsStr::new(&journal)));
     check_members(journal.as_slice())?;
-    let line = line(words, own_name, &members, spares)?;
+    let line = line(words, own_name)?;
     let line = flagged.iter().fold(line, |line, (option, member)| line.option(option, Some(member)));
-    let active = &members[..members.len() - spares];
-    line.words(active.iter().cloned()).run().map_err(|trouble| match trouble.message.contains("--force") {
-        true => Trouble { message: trouble.message.replace("--force", "--run"), ..trouble },
-        false => trouble,
+    let is_recovered = recovers_last(words, &members[..members.len() - spares]);
+    let (active, extra) = members.split_at(members.len() - spares - usize::from(is_recovered));
+    let line = extra.iter().fold(line, |line, spare| line.option("--spare", Some(spare)));
+    // What the last slot holds follows from the others, whatever they hold: nothing is left to agree.
+    let is_clean = is_recovered || words.has("assume-clean");
+    let line = line.flag("--assume-clean", is_clean).flag("--resync-later", !is_clean);
+    line.words(active.iter().cloned().chain(is_recovered.then(|| "missing".into()))).run().map_err(|trouble| {
+        match trouble.message.contains("--force") {
+            true => Trouble { message: trouble.message.replace("--force", "--run"), ..trouble },
+            false => trouble,
+        }
     })?;
     let members = members.into_iter().filter(|member| member != OsStr::new("missing")).chain(journal).collect();
     let start = Start {
@@ -57,7 +67,7 @@ pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
         Trouble { message, ..trouble }
     })?;
     if !words.is_quiet() {
-        note(&format!("array {device_name} started."));
+        say(&format!("array {device_name} started."))?;
     }
     Ok(0)
 }
@@ -81,6 +91,19 @@ fn spares(words: &Words, members: usize) -> Result<usize, Trouble> {
             slots + spares
         ))),
     }
+}
+
+/// Whether a spare is to recover the last slot of a new array, as with mdadm: that writes one member, where a resync reads
+/// all. md takes no member on into 0.90 here, and a log is made with whole arrays alone.
+fn recovers_last(words: &Words, members: &[OsString]) -> bool {
+    let level = words.value("level").and_then(|level| parse_level(&level).ok());
+    let is_old = matches!(words.value("metadata").as_deref(), Some("0" | "0.9" | "0.90"));
+    let is_whole = members.len() > 1 && !members.contains(&"missing".into());
+    let has_log =
+        words.has("write-journal") || matches!(words.value("consistency-policy").as_deref(), Some("ppl" | "log"));
+    matches!(level, Some(Level::Raid4 | Level::Raid5))
+        && is_whole
+        && !(is_old || has_log || words.has("assume-clean") || words.has("force"))
 }
 
 fn check_members(members: &[OsString]) -> Result<(), Trouble> {
@@ -120,8 +143,8 @@ fn called(line: Line, words: &Words, own_name: &str, is_old: bool) -> Line {
     }
 }
 
-/// The line of mdspace's own command, but for the members in slots.
-fn line(words: &Words, own_name: &str, members: &[OsString], spares: usize) -> Result<Line, Trouble> {
+/// The line of mdspace's own command, but for the members.
+fn line(words: &Words, own_name: &str) -> Result<Line, Trouble> {
     let Some(level) = words.value("level") else {
         return Err(Trouble::usage("a RAID level is needed to create an array."));
     };
@@ -155,6 +178,11 @@ fn line(words: &Words, own_name: &str, members: &[OsString], spares: usize) -> R
         None | Some("max" | "0") => None,
         Some(_) => sized("size")?,
     };
+    // mdadm takes a delay without a bitmap, and records it nowhere.
+    let has_bitmap = words.value("bitmap").is_some_and(|bitmap| bitmap != "none" && !bitmap.contains('/'));
+    let delay = words.value("delay").map(|delay| seconds(&delay)).transpose()?.filter(|_| has_bitmap);
+    let write_behind = words.has("write-behind").then(|| words.value("write-behind"));
+    let write_behind = write_behind.map(|count| count.unwrap_or_else(|| WRITE_BEHIND.to_owned()));
     let line = Line::of("create")
         .option("--level", Some(level))
         .option("--chunk", bytes(chunk))
@@ -165,12 +193,10 @@ fn line(words: &Words, own_name: &str, members: &[OsString], spares: usize) -> R
         .option("--data-offset", bytes(sized("data-offset")?))
         .option("--bitmap", bitmap)
         .option("--bitmap-chunk", bytes(sized("bitmap-chunk")?))
+        .option("--bitmap-delay", delay)
+        .option("--write-behind", write_behind)
         .option("--consistency-policy", words.value("consistency-policy"))
         .option("--write-journal", words.value("write-journal").map(|journal| absolute(OsStr::new(&journal))))
-        .flag("--assume-clean", words.has("assume-clean"))
-        .flag("--resync-later", !words.has("assume-clean"))
         .flag("--force", words.has("run"));
-    let line = called(line, words, own_name, is_old);
-    let extra = &members[members.len() - spares..];
-    Ok(extra.iter().fold(line, |line, spare| line.option("--spare", Some(spare))))
+    Ok(called(line, words, own_name, is_old))
 }

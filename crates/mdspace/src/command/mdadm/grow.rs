@@ -5,7 +5,7 @@
 
 use super::arrays::{all, wanted};
 use super::own::absolute;
-use super::words::{Words, count, size};
+use super::words::{Words, count, seconds, size};
 use super::{Trouble, note};
 use crate::names::name_of;
 use serde_json::{Value, json};
@@ -21,12 +21,19 @@ pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
     if let Some(missing) = added.iter().find(|member| !crate::names::path_of(member).exists()) {
         return Err(Trouble::failed(format!("cannot open {missing}: No such file or directory")));
     }
+    let delay = words.value("delay").map(|delay| seconds(&delay)).transpose()?;
+    if delay.is_some() && words.value("bitmap").is_none_or(|bitmap| bitmap == "none") {
+        return Err(Trouble::usage("--delay: only with --bitmap"));
+    }
     let arrays = all();
     let array = wanted(&device.word.to_string_lossy(), &arrays)?;
     match route {
         Some(route) => drop(array.post(route, &body)?),
         None if added.is_empty() => return Err(Trouble::usage("no changes to --grow")),
         None => {}
+    }
+    if let Some(delay) = delay {
+        array.post("/v1/set", &json!({ "bitmap-delay": delay }))?;
     }
     for member in &added {
         array.post("/v1/members/add", &json!({ "member": member, "force": words.has("force") }))?;

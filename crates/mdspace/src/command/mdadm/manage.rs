@@ -4,10 +4,13 @@
 //! them, and the first one that is refused ends the line. Facts: mdadm 4.2's `Manage.c`.
 
 use super::arrays::{Array, all, wanted};
+use super::examine::{array_uuid, read};
 use super::own::absolute;
 use super::words::{Device, Words};
 use super::{Trouble, note};
-use crate::names::name_of;
+use crate::machine::{Arena, Machine};
+use crate::names::{name_of, path_of};
+use format::superblock::DeviceRole;
 use serde_json::json;
 use std::path::Path;
 
@@ -41,6 +44,12 @@ pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
     let name = device.name();
     if words.has("stop") {
         return super::misc::stop(&name, array, words);
+    }
+    if words.has("readonly") {
+        if !changes.is_empty() {
+            return Err(Trouble::usage("--readonly: give no other change with it"));
+        }
+        return super::misc::serve_anew(&name, array, true);
     }
     if changes.is_empty() && !words.has("run") {
         return Err(Trouble::usage("no action is given for this device"));
@@ -93,7 +102,7 @@ impl Change {
     fn make(&self, array: &Array, device: &str, words: &Words) -> Result<(), Trouble> {
         let force = words.has("force");
         let member = |route: &str, name: &str| array.post(&format!("/v1/members/{route}"), &json!({ "member": name }));
-        let add = |name: &str| array.post("/v1/members/add", &json!({ "member": name, "force": force }));
+        let add = |name: &str, force| array.post("/v1/members/add", &json!({ "member": name, "force": force }));
         let told = match self {
             Self::Fail(name) => {
                 member("fail", name)?;
@@ -117,15 +126,17 @@ impl Change {
             }
             // mdadm takes a recent member back, and any other one as new.
             Self::Add(name, flags) => {
-                let is_back = member("re-add", name).is_ok();
+                let kinship = kinship(array, name)?;
+                // What cannot be taken back is not even opened for that.
+                let is_back = kinship == Kinship::Member && member("re-add", name).is_ok();
                 if !is_back {
-                    add(name)?;
+                    add(name, force || kinship == Kinship::Spare)?;
                 }
                 set_flags(array, name, flags)?;
                 format!("{} {name}", if is_back { "re-added" } else { "added" })
             }
             Self::AddSpare(name, flags) => {
-                add(name)?;
+                add(name, force)?;
                 set_flags(array, name, flags)?;
                 format!("added {name}")
             }
@@ -138,6 +149,25 @@ impl Change {
         tell_change(words, &told);
         Ok(())
     }
+}
+
+/// What a member is to an array by its own superblock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kinship {
+    None,
+    /// It holds no data of the array's.
+    Spare,
+    Member,
+}
+
+fn kinship(array: &Array, name: &str) -> Result<Kinship, Trouble> {
+    let machine = Machine::start(None, Arena::Small)?;
+    let found = read(&machine, &path_of(name)).ok().map(|member| member.found.superblock);
+    Ok(match found.filter(|superblock| array_uuid(superblock) == array.status.uuid) {
+        None => Kinship::None,
+        Some(superblock) if superblock.own_role() == DeviceRole::Spare => Kinship::Spare,
+        Some(_) => Kinship::Member,
+    })
 }
 
 /// Sets and clears the flags of a member of the array.

@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs::OpenOptions;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// The first number that an array without one gets.
 const LAST_NUMBER: u32 = 127;
@@ -53,7 +54,16 @@ pub(super) fn read() -> Vec<Entry> {
 
 /// Adds a line, and leaves out those of arrays that are not `served` and of the same device.
 pub(super) fn add(entry: &Entry, served: &[String]) -> Result<(), Failure> {
-    let path = own_directory()?.join("mdadm.map");
+    let is_kept = |old: &Entry| old.uuid != entry.uuid && old.number != entry.number && served.contains(&old.uuid);
+    rewrite("mdadm.map", |text| {
+        let kept: String = parse(text).iter().filter(|old| is_kept(old)).map(Entry::line).collect();
+        format!("{kept}{}", entry.line())
+    })
+}
+
+/// Changes the text of a file beside the control sockets, which may not be there yet. One process after the other.
+pub(super) fn rewrite(file: &str, change: impl FnOnce(&str) -> String) -> Result<(), Failure> {
+    let path = own_directory()?.join(file);
     let failed = |error: std::io::Error| Failure::unwell(format!("{}: {error}", path.display()));
     let mut options = OpenOptions::new();
     let mut file =
@@ -61,10 +71,16 @@ pub(super) fn add(entry: &Entry, served: &[String]) -> Result<(), Failure> {
     flock(&file, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(failed)?;
-    let is_kept = |old: &Entry| old.uuid != entry.uuid && old.number != entry.number && served.contains(&old.uuid);
-    let kept: String = parse(&text).iter().filter(|old| is_kept(old)).map(Entry::line).collect();
     file.seek(SeekFrom::Start(0)).and_then(|_| file.set_len(0)).map_err(failed)?;
-    file.write_all(format!("{kept}{}", entry.line()).as_bytes()).map_err(failed)
+    file.write_all(change(&text).as_bytes()).map_err(failed)
+}
+
+/// The path of the device that a new or assembled array is called by: a bare word is a name below /dev/md, if a file name
+/// may have its characters everywhere. A file of that name is more likely a member before which the device was forgotten.
+pub(super) fn path_of(word: &str) -> String {
+    let is_portable = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let is_name = !word.is_empty() && word.chars().all(is_portable) && !Path::new(word).exists();
+    if is_name { format!("/dev/md/{word}") } else { word.to_owned() }
 }
 
 /// The number in `/dev/md5`, `md5`, `/dev/md/5`; `None` for another word.
@@ -135,6 +151,16 @@ mod tests {
             ("a.img", None, None),
         ] {
             assert_eq!((number_in(word), name_in(word)), (number, name), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_bare_word_is_a_name_below_dev_md() {
+        for (word, path) in [("films", "/dev/md/films"), ("md0", "/dev/md/md0"), ("/dev/md0", "/dev/md0")] {
+            assert_eq!(path_of(word), path);
+        }
+        for word in ["", "<ignore>", "a b", "Cargo.toml", "src"] {
+            assert_eq!(path_of(word), word, "no name, or a file of this crate");
         }
     }
 

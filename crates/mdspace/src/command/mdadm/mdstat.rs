@@ -4,6 +4,7 @@
 //! functions there, and the driver's output (tests/kernel/detail.sh).
 
 use super::arrays::{Member, Status, all};
+use super::incremental::{Waiting, waiting};
 use crate::command::text::failure::Failure;
 use crate::command::text::output::print;
 use format::geometry::Level;
@@ -16,16 +17,20 @@ const PAGE_KIB: u64 = 4;
 /// Runs `mdspace mdstat`.
 pub(crate) fn run() -> Result<(), Failure> {
     let arrays = all();
-    print(&text(arrays.iter().map(|array| (array.number, &array.status))))
+    // What cannot be told of the arrays that wait for members is left out.
+    let waiting = waiting(&arrays).unwrap_or_default();
+    let waiting: String = waiting.iter().map(Waiting::text).collect();
+    print(&text(arrays.iter().map(|array| (array.number, &array.status)), &waiting))
 }
 
 /// The whole text, with the arrays of the highest numbers first, as the driver lists the newest first.
-fn text<'a>(arrays: impl Iterator<Item = (u32, &'a Status)>) -> String {
+/// Those that are not served yet, `waiting`, are the last.
+fn text<'a>(arrays: impl Iterator<Item = (u32, &'a Status)>, waiting: &str) -> String {
     let mut arrays: Vec<(u32, &Status)> = arrays.collect();
     arrays.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
     let mut text = "Personalities : [linear] [raid0] [raid1] [raid10] [raid6] [raid5] [raid4] \n".to_owned();
     text.extend(arrays.iter().map(|(number, status)| array_text(*number, status)));
-    text + "unused devices: <none>\n"
+    text + waiting + "unused devices: <none>\n"
 }
 
 fn array_text(number: u32, status: &Status) -> String {
@@ -188,7 +193,7 @@ mod tests {
             assert_eq!(array_text(0, &status(changes.clone())), expected, "{changes}");
         }
         let (one, two) = (status(json!({})), status(json!({})));
-        let whole = text([(0, &one), (127, &two)].into_iter());
+        let whole = text([(0, &one), (127, &two)].into_iter(), "");
         assert!(
             whole.starts_with("Personalities : [linear] ") && whole.ends_with("\n      \nunused devices: <none>\n")
         );

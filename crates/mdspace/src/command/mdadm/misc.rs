@@ -3,14 +3,17 @@
 //! Facts: mdadm 4.2's `mdadm.c` (`misc_list`), `Query.c` and `Manage.c`.
 
 use super::arrays::{Array, all, find, wanted};
+use super::assemble::{self, Start};
 use super::detail;
 use super::examine::{self, reason};
+use super::incremental;
 use super::own::{Line, absolute};
 use super::text::human_binary;
 use super::words::{Device, Words};
-use super::{Trouble, note, tell};
+use super::{Trouble, say, tell};
 use crate::command::text::output::print;
 use crate::machine::{Arena, Machine};
+use crate::names::path_of;
 use engine::status::level_name;
 use serde_json::json;
 use std::path::Path;
@@ -24,7 +27,9 @@ pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
         Some("examine-badblocks") => examine::examine_bad_blocks(words),
         Some("query") => each(words, query),
         Some("zero-superblock") => zero(words),
-        Some(action @ ("stop" | "wait" | "wait-clean" | "action" | "run")) => on_arrays(words, action),
+        Some(action @ ("stop" | "wait" | "wait-clean" | "action" | "run" | "readonly" | "readwrite")) => {
+            on_arrays(words, action)
+        }
         _ => Err(Trouble::usage("No action given in --misc mode")),
     }
 }
@@ -57,19 +62,37 @@ fn on_arrays(words: &Words, action: &str) -> Result<u8, Trouble> {
             array.post("/v1/set", &json!({ "sync-action": wanted })).map(|_| 0)
         }
         "run" => Ok(0),
+        "readonly" | "readwrite" => serve_anew(name, array, action == "readonly"),
         state => wait(array, state),
     };
     if action == "action" {
         check_action(&words.value("action").unwrap_or_default())?;
     }
+    let waiting = incremental::waiting(&arrays)?;
     if words.devices.is_empty() && words.has("scan") {
         let mut status = 0;
+        if action == "stop" {
+            waiting.iter().try_for_each(|one| incremental::forget(&one.uuid))?;
+        }
         for array in &arrays {
             status = status.max(act(&array.path, array)?);
         }
         return Ok(status);
     }
-    each(words, |device| act(&device.name(), wanted(&device.word.to_string_lossy(), &arrays)?))
+    each(words, |device| {
+        let word = device.word.to_string_lossy();
+        match (find(&word, &arrays), incremental::find(&word, &waiting), action) {
+            (None, Some(one), "stop") => {
+                incremental::forget(&one.uuid)?;
+                if !words.is_quiet() {
+                    say(&format!("stopped {word}"))?;
+                }
+                Ok(0)
+            }
+            (None, Some(one), "run") => one.start(Some(word.into_owned())).map(|()| 0),
+            _ => act(&device.name(), wanted(&word, &arrays)?),
+        }
+    })
 }
 
 fn check_action(action: &str) -> Result<(), Trouble> {
@@ -89,9 +112,34 @@ pub(super) fn stop(name: &str, array: &Array, words: &Words) -> Result<u8, Troub
     }
     Line::of("stop").option("--control", Some(&array.socket)).run()?;
     if !words.is_quiet() {
-        note(&format!("stopped {name}"));
+        say(&format!("stopped {name}"))?;
     }
     Ok(0)
+}
+
+/// Serves an array that nothing uses again, read-only or not: a server stays as it was started. An array that is so
+/// already stays as it is.
+pub(super) fn serve_anew(name: &str, array: &Array, is_read_only: bool) -> Result<u8, Trouble> {
+    let status = &array.status;
+    if status.read_only == is_read_only {
+        return Ok(0);
+    }
+    if status.is_in_use() {
+        let what = if is_read_only { "readonly" } else { "writable" };
+        return Err(Trouble::failed(format!("failed to set {what} for {name}: Device or resource busy")));
+    }
+    let in_use = status.members.iter().filter(|member| member.state != "faulty");
+    let again = Start {
+        bitmap: status.bitmap.as_ref().and_then(|bitmap| bitmap.file.as_ref()).map(|file| path_of(file).into()),
+        is_read_only,
+        ..Start::of(array.path.clone(), in_use.map(|member| path_of(&member.name).into()).collect())
+    };
+    Line::of("stop").option("--control", Some(&array.socket)).run()?;
+    let failed = |trouble: Trouble| Trouble {
+        message: format!("{}\n{name} was stopped, and is not served again: assemble it", trouble.message),
+        ..trouble
+    };
+    assemble::start_as(&again, Some(array.number)).map(|_| 0).map_err(failed)
 }
 
 /// Waits for the end of a sweep, or for the clean mark. As with mdadm, 1 says that there was nothing to wait for.
@@ -122,8 +170,23 @@ fn zero(words: &Words) -> Result<u8, Trouble> {
             )));
         }
     }
-    let members = words.devices.iter().map(|device| absolute(&device.word));
-    Line::of("wipe").flag("--force", words.has("force")).words(members).run().map(|_| 0)
+    let members: Vec<_> = words.devices.iter().map(|device| absolute(&device.word)).collect();
+    let is_outdated = || members.iter().all(|member| is_outdated(Path::new(member)));
+    let force = words.has("force") || is_outdated();
+    Line::of("wipe").flag("--force", force).words(members.clone()).run().map(|_| 0)
+}
+
+/// Whether the member's array is served, without it, and has moved on since: nothing will ever need its superblock.
+fn is_outdated(member: &Path) -> bool {
+    let Ok(machine) = Machine::start(None, Arena::Small) else { return false };
+    let Ok(found) = examine::read(&machine, member) else { return false };
+    let superblock = &found.found.superblock;
+    let uuid = examine::array_uuid(superblock);
+    let is_by_others = |array: &Array| {
+        let is_member = array.status.members.iter().any(|own| path_of(&own.name) == member);
+        array.status.uuid == uuid && !is_member && array.status.events > superblock.events
+    };
+    all().iter().any(is_by_others)
 }
 
 /// Says what a device is: an array, a member, or neither.

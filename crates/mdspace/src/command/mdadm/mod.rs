@@ -13,6 +13,7 @@ mod create;
 mod detail;
 mod examine;
 mod grow;
+mod incremental;
 mod manage;
 mod map;
 pub(crate) mod mdstat;
@@ -45,6 +46,7 @@ mdadm's command line, spoken by mdspace. Arrays are served by processes, and not
 
   mdadm --create /dev/md/NAME -l LEVEL -n COUNT MEMBER...     makes an array, and serves it in the background
   mdadm --assemble /dev/md/NAME MEMBER...                     serves it; also --scan, --uuid=, --name=
+  mdadm --incremental MEMBER                                  notes it, and serves the array once it is whole
   mdadm --detail /dev/md/NAME                                 also --scan, --export, --test
   mdadm --examine MEMBER...                                   also --scan, --brief, --export; -X, --examine-badblocks
   mdadm /dev/md/NAME --fail M --remove M --add M              also --re-add, --replace M --with M
@@ -115,6 +117,11 @@ fn note(message: &str) {
     tell_line!("mdadm: {}", plain(message).replace('\n', "\n       "));
 }
 
+/// Says on standard output that an array was started or stopped, where mdadm from 4.3 on says it.
+fn say(message: &str) -> Result<(), Failure> {
+    print(&format!("mdadm: {message}\n"))
+}
+
 /// A reason and advice for `words`, arguments of mdspace's own command, if they are a line of mdadm.
 pub(crate) fn answer(words: &[OsString]) -> Option<(String, String)> {
     let typed: Vec<String> = words.iter().map(|word| name_of(Path::new(word))).collect();
@@ -159,8 +166,9 @@ fn carry_out(words: &Words) -> Result<u8, Trouble> {
         Some(Mode::Grow) => grow::run(words),
         Some(Mode::Monitor) => misc::monitor(words),
         Some(Mode::Misc) => misc::run(words),
+        Some(Mode::Incremental) => incremental::run(words),
         // The parser has refused these by name.
-        Some(Mode::Build | Mode::Incremental | Mode::AutoDetect) | None => Err(Trouble::usage(USAGE)),
+        Some(Mode::Build | Mode::AutoDetect) | None => Err(Trouble::usage(USAGE)),
     }
 }
 

@@ -56,20 +56,27 @@ use Takes::{Nothing, Perhaps, Value};
 const RESHAPE: Here = Later("no reshape is begun or continued");
 const CLUSTER: Here = Never("arrays of a cluster are only read");
 const CONTAINERS: Here = Never("volumes of firmware RAID are only read: `mdspace read`, `mdspace serve --read-only`");
-const HALF: Here = Later("no array is put together member by member");
-const IN_USE: Here = Later("a served array stays as it was assembled: stop it, and assemble it with `--readonly`");
+const BUILD: Here = Never("nothing on the members of such an array says what they are");
+const UDEV: Here = Later("mdspace has no map of devices, and installs no rules of udev");
+const ANEW: Here =
+    Ours("`mdspace stop`, then `mdspace serve` with or without `--read-only`; refused while the array is in use");
 const ACCEPTED: Here = Ours("accepted: there is no node to make");
-const BITMAP_DELAY: Here = Later("the delay is the bitmap's own");
 
 /// All options. An option that means different things in different modes has a row for each.
 pub(super) const OPTIONS: &[Opt] = &[
     // Modes.
     row(&["assemble"], Some('A'), Nothing, &[], Ours("`mdspace serve`, in the background")),
-    row(&["build"], Some('B'), Nothing, &[], Never("nothing on the members of such an array says what they are")),
+    row(&["build"], Some('B'), Nothing, &[], BUILD),
     row(&["create"], Some('C'), Nothing, &[], Ours("`mdspace create`, then `mdspace serve` in the background")),
     row(&["monitor", "follow"], Some('F'), Nothing, &[], Ours("`mdspace monitor`")),
     row(&["grow"], Some('G'), Nothing, &[], Ours("`mdspace grow`, `mdspace set bitmap=...`")),
-    row(&["incremental"], Some('I'), Nothing, &[], HALF),
+    row(
+        &["incremental"],
+        Some('I'),
+        Nothing,
+        &[],
+        Ours("`mdspace serve`, in the background, once all members were named"),
+    ),
     row(&["auto-detect"], None, Nothing, &[], Never("it asks the kernel's own driver to start arrays")),
     row(&["manage"], None, Nothing, &[], Ours("`mdspace add`, `mdspace fail` and others")),
     row(&["misc"], None, Nothing, &[], Ours("`mdspace status`, `mdspace examine`, `mdspace stop` and others")),
@@ -110,7 +117,13 @@ pub(super) const OPTIONS: &[Opt] = &[
         Ours("refuses members of another version; with `--assemble`, listed ones"),
     ),
     row(&["force"], Some('f'), Nothing, &[Assemble], Ours("`mdspace serve --force`")),
-    row(&["force"], Some('f'), Nothing, &[Create], Ours("accepted: members are always taken as they are given")),
+    row(
+        &["force"],
+        Some('f'),
+        Nothing,
+        &[Create],
+        Ours("RAID-4 and 5 are resynced; else their last member is recovered"),
+    ),
     row(&["force"], Some('f'), Nothing, &[Misc], Ours("`mdspace wipe --force`")),
     row(&["force"], Some('f'), Nothing, &[Grow, Build], Ours("`mdspace add --force`")),
     row(&["force"], None, Nothing, &[Manage], Ours("`mdspace add --force`")),
@@ -128,8 +141,15 @@ pub(super) const OPTIONS: &[Opt] = &[
         &[Assemble],
         Ours("starts with fewer members than last time, as `mdspace serve` does"),
     ),
-    row(&["run"], Some('R'), Nothing, &[Manage, Misc], Ours("accepted: a served array runs")),
-    row(&["run"], Some('R'), Nothing, &[Incremental, Build], HALF),
+    row(
+        &["run"],
+        Some('R'),
+        Nothing,
+        &[Manage, Misc],
+        Ours("starts an array of `--incremental` with the members that it has; a served array runs"),
+    ),
+    row(&["run"], Some('R'), Nothing, &[Incremental], Ours("starts with the members that were named so far")),
+    row(&["run"], Some('R'), Nothing, &[Build], BUILD),
     row(&["test"], Some('t'), Nothing, &[Misc], Ours("the exit status of `--detail` says how the array is")),
     row(&["test"], Some('t'), Nothing, &[Monitor], Ours("`mdspace monitor --test`")),
     row(&["test"], Some('t'), Nothing, &[Manage], Ours("accepted")),
@@ -144,7 +164,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     row(&["raid-devices", "raid-disks"], Some('n'), Value, &[Grow], Ours("`mdspace grow --raid-devices`, of a RAID-1")),
     row(&["spare-devices", "spare-disks"], Some('x'), Value, &[Create], Ours("`mdspace create --spare`")),
     row(&["size"], Some('z'), Value, &[Create], Ours("`mdspace create --component-size`; here a bare number is KiB")),
-    row(&["size"], Some('z'), Value, &[Build], HALF),
+    row(&["size"], Some('z'), Value, &[Build], BUILD),
     row(&["size"], Some('z'), Value, &[Grow], Ours("`mdspace grow --size`")),
     row(&["array-size"], Some('Z'), Value, &[Grow], Later("the array's end is not hidden")),
     row(
@@ -163,7 +183,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     row(&["bitmap"], Some('b'), Value, &[Create], Ours("`mdspace create --bitmap`")),
     row(&["bitmap"], Some('b'), Value, &[Grow], Ours("`mdspace set bitmap=...`")),
     row(&["bitmap"], Some('b'), Value, &[Assemble], Ours("`mdspace serve --bitmap FILE`")),
-    row(&["bitmap"], Some('b'), Value, &[Build], HALF),
+    row(&["bitmap"], Some('b'), Value, &[Build], BUILD),
     row(
         &["bitmap-chunk"],
         None,
@@ -173,8 +193,15 @@ pub(super) const OPTIONS: &[Opt] = &[
     ),
     row(&["write-mostly"], Some('W'), Nothing, &[Create], Ours("`mdspace create --write-mostly MEMBER`")),
     row(&["write-mostly"], Some('W'), Nothing, &[Manage], Ours("`mdspace add --write-mostly`")),
-    row(&["write-mostly"], Some('W'), Nothing, &[Build], HALF),
-    row(&["write-behind"], None, Perhaps, &[Create, Grow, Build], Later("writes wait for every member")),
+    row(&["write-mostly"], Some('W'), Nothing, &[Build], BUILD),
+    row(
+        &["write-behind"],
+        None,
+        Perhaps,
+        &[Create],
+        Ours("`mdspace create --write-behind`, for the kernel's md: here writes wait for every member"),
+    ),
+    row(&["write-behind"], None, Perhaps, &[Grow, Build], Later("it is recorded when the array is made")),
     row(&["failfast"], None, Nothing, &[Create], Ours("`mdspace create --failfast MEMBER`")),
     row(&["failfast"], None, Nothing, &[Manage], Ours("`mdspace add --failfast`")),
     row(&["nofailfast"], None, Nothing, &[Manage], Ours("`mdspace set failfast=-MEMBER`")),
@@ -193,16 +220,23 @@ pub(super) const OPTIONS: &[Opt] = &[
     row(&["freeze-reshape"], None, Nothing, &[Assemble, Incremental], RESHAPE),
     row(&["data-offset"], None, Value, &[Create], Ours("`mdspace create --data-offset 1M`; here a bare number is KiB")),
     row(&["data-offset"], None, Value, &[Grow], RESHAPE),
-    row(&["delay"], Some('d'), Value, &[Create, Grow, Build], BITMAP_DELAY),
+    row(
+        &["delay"],
+        Some('d'),
+        Value,
+        &[Create, Grow],
+        Ours("`mdspace create --bitmap-delay`, `mdspace set bitmap-delay=SECONDS`"),
+    ),
+    row(&["delay"], Some('d'), Value, &[Build], BUILD),
     row(&["name"], Some('N'), Value, &[Create], Ours("`mdspace create --name HOST:NAME`")),
     row(&["name"], Some('N'), Value, &[Assemble], Ours("`mdspace serve --name`")),
     row(&["name"], Some('N'), Value, &[Misc], CONTAINERS),
     row(&["uuid"], Some('u'), Value, &[Create], Ours("`mdspace create --uuid`")),
     row(&["uuid"], Some('u'), Value, &[Assemble], Ours("`mdspace serve --uuid`")),
     row(&["readonly"], Some('o'), Nothing, &[Assemble, Create], Ours("`mdspace serve --read-only`")),
-    row(&["readonly"], Some('o'), Nothing, &[Manage, Misc], IN_USE),
+    row(&["readonly"], Some('o'), Nothing, &[Manage, Misc], ANEW),
     row(&["readwrite"], Some('w'), Nothing, &[Manage], Ours("`mdspace set write-mostly=-MEMBER`")),
-    row(&["readwrite"], Some('w'), Nothing, &[Misc], IN_USE),
+    row(&["readwrite"], Some('w'), Nothing, &[Misc], ANEW),
     row(&["auto"], Some('a'), Value, &[Assemble, Create, Build, Incremental], ACCEPTED),
     row(&["symlinks"], None, Value, &[Assemble, Create, Build], ACCEPTED),
     row(&["nodes"], None, Value, &[Assemble, Create, Grow], CLUSTER),
@@ -225,7 +259,13 @@ pub(super) const OPTIONS: &[Opt] = &[
         Ours("`mdspace set consistency-policy=...`: `resync`, `bitmap`, `ppl`"),
     ),
     // For assemble.
-    row(&["super-minor"], Some('m'), Value, &[Assemble], Later("give the members, or `--uuid`")),
+    row(
+        &["super-minor"],
+        Some('m'),
+        Value,
+        &[Assemble],
+        Ours("`mdspace serve --uuid` of the 0.90 array with that number"),
+    ),
     row(
         &["no-degraded"],
         None,
@@ -238,7 +278,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         Some('U'),
         Value,
         &[Assemble],
-        Ours("`uuid`, `name`, `homehost`, `no-bbl`: `mdspace update`; the others: not yet"),
+        Ours("`uuid`, `name`, `homehost`, `no-bbl`, `resync`, `super-minor`: `mdspace update`; the others: not yet"),
     ),
     row(&["update"], Some('U'), Value, &[Manage], Later("`mdspace update`, while the array is not served")),
     row(&["update"], Some('U'), Value, &[Misc], CONTAINERS),
@@ -248,7 +288,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     row(&["add-spare"], None, Nothing, &[Manage], Ours("`mdspace add`")),
     row(&["remove"], Some('r'), Nothing, &[Manage], Ours("`mdspace remove`; also `failed`; `detached`: not yet")),
     row(&["fail", "set-faulty"], Some('f'), Nothing, &[Manage], Ours("`mdspace fail`; `detached`: not yet")),
-    row(&["fail"], Some('f'), Nothing, &[Incremental], HALF),
+    row(&["fail"], Some('f'), Nothing, &[Incremental], Later("`mdspace fail`, `mdspace remove`")),
     row(&["replace"], None, Nothing, &[Manage], Ours("`mdspace replace`")),
     row(&["with"], None, Nothing, &[Manage], Ours("the second word of `mdspace replace`")),
     // For misc.
@@ -268,10 +308,10 @@ pub(super) const OPTIONS: &[Opt] = &[
     row(&["wait"], Some('W'), Nothing, &[Misc], Ours("`mdspace wait`")),
     row(&["wait-clean"], None, Nothing, &[], Ours("`mdspace wait clean`")),
     row(&["action"], None, Value, &[], Ours("`mdspace set sync-action=...`, `mdspace scrub`")),
-    row(&["udev-rules"], None, Perhaps, &[], HALF),
+    row(&["udev-rules"], None, Perhaps, &[], UDEV),
     // For incremental.
-    row(&["rebuild-map"], Some('r'), Nothing, &[Incremental], HALF),
-    row(&["path"], None, Value, &[Incremental], HALF),
+    row(&["rebuild-map"], Some('r'), Nothing, &[Incremental], UDEV),
+    row(&["path"], None, Value, &[Incremental], UDEV),
     // For monitor.
     row(&["mail"], Some('m'), Value, &[Monitor], Ours("`mdspace monitor --mail`")),
     row(&["program", "alert"], Some('p'), Value, &[Monitor], Ours("`mdspace monitor --program`")),

@@ -77,7 +77,7 @@ impl Mode {
 }
 
 /// Options of misc mode, and of manage and grow mode, that say what happens to the words after them.
-const ACTIONS: [&str; 12] = [
+const ACTIONS: [&str; 14] = [
     "query",
     "detail",
     "examine",
@@ -89,6 +89,8 @@ const ACTIONS: [&str; 12] = [
     "wait-clean",
     "action",
     "run",
+    "readonly",
+    "readwrite",
     "dump",
 ];
 const CHANGES: [&str; 7] = ["add", "add-spare", "re-add", "remove", "fail", "replace", "with"];
@@ -363,6 +365,19 @@ pub(super) fn size(option: &str, text: &str) -> Result<u64, Trouble> {
     bytes.ok_or_else(|| Trouble::usage(format!("--{option}: invalid size: {text}")))
 }
 
+/// The number of a device.
+pub(super) fn number(option: &str, text: &str) -> Result<u32, Trouble> {
+    text.parse().map_err(|_| Trouble::usage(format!("--{option}: invalid number: {text}")))
+}
+
+/// The value of `--delay`, in seconds. mdadm takes no less than one.
+pub(super) fn seconds(text: &str) -> Result<String, Trouble> {
+    match text.parse::<u32>() {
+        Ok(seconds @ 1..) => Ok(seconds.to_string()),
+        _ => Err(Trouble::usage(format!("invalid delay: {text}"))),
+    }
+}
+
 /// A count, as mdadm reads it.
 pub(super) fn count(option: &str, text: &str) -> Result<u16, Trouble> {
     text.parse().map_err(|_| Trouble::usage(format!("--{option}: invalid number: {text}")))
@@ -422,6 +437,11 @@ mod tests {
             ("-G /dev/md0 -n3 -a c", "grow: grow raid-devices=3 add [/dev/md0] [add c]"),
             ("-S /dev/md0 /dev/md1", "misc: stop [stop /dev/md0] [stop /dev/md1]"),
             ("-W /dev/md0", "misc: wait [wait /dev/md0]"),
+            ("-I a -R", "incremental: incremental run [a]"),
+            ("--readonly /dev/md0", "misc: readonly [readonly /dev/md0]"),
+            ("--manage /dev/md0 --readonly", "manage: manage readonly [/dev/md0]"),
+            ("-ro /dev/md0", "manage: remove readonly [remove /dev/md0]"),
+            ("-C /dev/md0 --write-behind -d 2", "create: create write-behind delay=2 [/dev/md0]"),
             ("--misc --action=check /dev/md0", "misc: misc action=check [action /dev/md0]"),
             ("-Q a", "misc: query [query a]"),
             ("/dev/md0", "misc: [query /dev/md0]"),
@@ -457,12 +477,10 @@ mod tests {
             ("-ED a", "2: --examine/-E cannot be given with -D"),
             ("--re a", "2: option '--re' is ambiguous"),
             ("-B /dev/md0", "2: -B: not here: "),
-            ("-I a", "2: -I: not yet: "),
             ("-G /dev/md0 --level=6", "2: --level: not yet: "),
-            ("/dev/md0 --readonly", "2: --readonly: not yet: "),
+            ("/dev/md0 --readonly", "2: No action given for /dev/md0"),
             ("--det a", "2: option '--det' is ambiguous"),
-            ("--manage /dev/md0 --readonly", "2: --readonly: not yet: "),
-            ("--readonly /dev/md0", "2: --readonly: not yet: "),
+            ("-I a --path=x", "2: --path: not yet: "),
         ] {
             let found = shown(line);
             assert!(found.starts_with(expected), "{line}: {found}");

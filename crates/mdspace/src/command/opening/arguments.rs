@@ -200,7 +200,12 @@ impl AssembleArguments {
         };
         let config = Config::read(self.config.as_deref())?;
         let line = config.array(wanted.as_deref())?;
-        let members = MemberArguments { members: config.places(line), uuid: line.uuid, name: None };
+        if let (None, None, Some(minor)) = (line.uuid, &line.name, line.super_minor) {
+            let reason = format!("ARRAY {}: super-minor={minor} alone chooses no members here", line.label());
+            return Err(Failure::refused(reason).advise("give uuid= in that line: `mdspace examine --scan` writes it"));
+        }
+        let name = line.name.clone().filter(|_| line.uuid.is_none());
+        let members = MemberArguments { members: config.places(line), uuid: line.uuid, name };
         Ok((members, self.bitmap.clone().or_else(|| line.bitmap.clone())))
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct ArrayLine {
     pub(crate) device: Option<String>,
     pub(crate) uuid: Option<ArrayUuid>,
     pub(crate) name: Option<String>,
+    /// The number of its device, which only members of metadata 0.90 have.
+    pub(crate) super_minor: Option<u32>,
     /// Globs of the members' paths.
     devices: Vec<String>,
     /// The file that holds the write-intent bitmap.
@@ -191,6 +193,10 @@ fn array(words: &[String]) -> Result<ArrayLine, String> {
         match &*key.to_ascii_lowercase() {
             "uuid" => line.uuid = Some(value.parse().map_err(|error| format!("ARRAY: uuid={value}: {error}"))?),
             "name" => line.name = Some(value.to_owned()),
+            "super-minor" => {
+                let minor = value.parse().map_err(|_| format!("ARRAY: {word}: not a number"))?;
+                line.super_minor = Some(minor);
+            }
             "devices" => line.devices.extend(value.split(',').map(str::to_owned)),
             "bitmap" => line.bitmap = Some(value.into()),
             // The superblocks have these, too.
@@ -198,8 +204,9 @@ fn array(words: &[String]) -> Result<ArrayLine, String> {
             _ => return Err(format!("ARRAY: {word}: unknown word")),
         }
     }
-    if line.uuid.is_none() {
-        return Err(format!("ARRAY {}: it has no uuid=, which mdspace needs to find its members", line.label()));
+    if line.uuid.is_none() && line.name.is_none() && line.super_minor.is_none() && line.devices.is_empty() {
+        let words = "uuid=, name=, devices= or super-minor=";
+        return Err(format!("ARRAY {}: nothing says which members it has: give {words}", line.label()));
     }
     Ok(line)
 }
@@ -214,7 +221,8 @@ impl ArrayLine {
             || [device, self.name.as_deref()].into_iter().flatten().any(|path| last(path).as_deref() == Some(wanted))
     }
 
-    fn label(&self) -> String {
+    /// The device, the name or the uuid.
+    pub(crate) fn label(&self) -> String {
         let words = [self.device.clone(), self.name.clone(), self.uuid.map(|uuid| uuid.to_string())];
         words.into_iter().flatten().next().unwrap_or_else(|| "without a name".to_owned())
     }
@@ -298,14 +306,24 @@ mod tests {
     #[test]
     fn what_an_array_line_asks_for_and_is_not_understood_is_refused() {
         for (line, reason) in [
-            ("ARRAY /dev/md0 name=x".to_owned(), "no uuid="),
+            ("ARRAY /dev/md0 metadata=1.2".to_owned(), "nothing says which members"),
+            ("ARRAY /dev/md0 super-minor=x".to_owned(), "super-minor=x: not a number"),
             ("ARRAY /dev/md0 uuid=1234".to_owned(), "32 hexadecimal digits"),
             (format!("ARRAY <ignore> uuid={UUID} container=imsm0"), "container=imsm0"),
-            (format!("ARRAY /dev/md0 uuid={UUID} super-minor=3"), "super-minor=3"),
         ] {
             let error = Config::parse(&line).expect_err(&line);
             assert!(error.contains(reason), "{error}");
         }
+    }
+
+    #[test]
+    fn a_line_without_a_uuid_says_otherwise_which_members_it_has() {
+        let text = "ARRAY /dev/md0 name=host:x\nARRAY /dev/md1 devices=/a,/b\nARRAY /dev/md2 super-minor=2\n";
+        let config = Config::parse(text).expect("it is understood");
+        let line = |name: &str| config.array(Some(name)).expect("it has that line");
+        assert_eq!((line("md0").uuid, line("md0").name.as_deref()), (None, Some("host:x")));
+        assert_eq!(config.places(line("/dev/md1")), ["/a", "/b"]);
+        assert_eq!(line("/dev/md2").super_minor, Some(2));
     }
 
     #[test]

@@ -4,8 +4,9 @@ use crate::command::opening::arguments::AssembleArguments;
 use crate::command::server::nbd_address::{NbdAddress, parse_loopback};
 use crate::command::server::settings::parse_stripe_size;
 use crate::command::server::socket_access::{AccessArguments, ControlAccessArguments};
+use crate::command::text::size::{Size, parse_sensible};
 use clap::{Args, ValueEnum};
-use engine::StripeSize;
+use engine::{StripeSize, SyncSpeed};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -77,6 +78,15 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_enum, default_value_t = Clearing::Sparing, help_heading = "Tuning")]
     pub(crate) bitmap_clearing: Clearing,
 
+    /// Bytes a second that resyncs, recoveries and scrubs keep on each member while requests are served, such as 20M: the
+    /// setting sync-speed-min from the start
+    #[arg(long, value_name = "RATE", value_parser = parse_sensible, help_heading = "Tuning")]
+    pub(crate) sync_speed_min: Option<Size>,
+
+    /// Bytes a second on each member that they never exceed: the setting sync-speed-max from the start
+    #[arg(long, value_name = "RATE", value_parser = parse_sensible, help_heading = "Tuning")]
+    pub(crate) sync_speed_max: Option<Size>,
+
     /// Write nothing, neither data nor superblocks
     #[arg(long)]
     pub(crate) read_only: bool,
@@ -96,6 +106,14 @@ pub(crate) struct ServeArguments {
 
     #[command(flatten)]
     pub(crate) assemble: AssembleArguments,
+}
+
+impl ServeArguments {
+    /// The limits of sweeps, where `default` are those of an array that was given none.
+    pub(crate) fn sync_speed(&self, default: SyncSpeed) -> SyncSpeed {
+        let min = self.sync_speed_min.map_or(default.min, |rate| rate.0);
+        SyncSpeed { min, max: self.sync_speed_max.map(|rate| rate.0).or(default.max) }
+    }
 }
 
 /// When `serve` answers a write.

@@ -54,6 +54,8 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
         let array = target.array().clone();
         array.set_stripe_size(arguments.stripe_size)?;
         for array in &target.arrays {
+            // Before the first sweep begins.
+            array.set_sync_speed(arguments.sync_speed(array.sync_speed()))?;
             warn_of_doubtful_zeros(array).await;
         }
         if arguments.cache == CacheMode::Writeback && target.arrays.iter().any(Array::is_cache_volatile) {

@@ -33,7 +33,7 @@ pub(crate) struct Setting {
 }
 
 /// All settings, sorted by key.
-pub(crate) const SETTINGS: [Setting; 14] = [
+pub(crate) const SETTINGS: [Setting; 15] = [
     Setting {
         key: "bitmap",
         values: "none, internal[:CHUNK], or /FILE[:CHUNK]",
@@ -53,6 +53,20 @@ pub(crate) const SETTINGS: [Setting; 14] = [
                 }
             }
             .boxed_local())
+        },
+    },
+    Setting {
+        key: "bitmap-delay",
+        values: "seconds that a bit stays set after the last write, from 1 to 86400",
+        is_slow: true,
+        prepare: |_, array, value| {
+            let seconds = value.parse().map_err(|_| Refusal::new(format!("{value:?} is not a number of seconds")))?;
+            if array.is_read_only() {
+                return Err(Refusal::new("the array is read-only"));
+            }
+            array.check_bitmap_delay(seconds)?;
+            let array = array.clone();
+            Ok(async move { array.set_bitmap_delay(seconds).await }.boxed_local())
         },
     },
     Setting {
