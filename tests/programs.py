@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Runs docs/programs.md: its commands, and its programs in other languages.
+
+    programs.py dev|release DIRECTORY
+
+With `dev` the libraries are those that cargo built for its tests, which are put where the page installs them. With
+`release` the page's own commands build and install them. What the page shows as printed is compared.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PLACE = pathlib.Path(sys.argv[2]).resolve()
+IS_RELEASE = {"dev": False, "release": True}[sys.argv[1]]
+BUILT = ROOT / "target" / "debug"
+
+# Commands that build or install, from the root of a clone.
+INSTALLS = ("make -C crates/c",)
+
+ENVIRONMENT = {
+    **os.environ,
+    "HOME": str(PLACE),
+    "PATH": f"{BUILT}:{os.environ['PATH']}",
+    "CARGO_HOME": os.environ.get("CARGO_HOME", str(pathlib.Path.home() / ".cargo")),
+    "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(pathlib.Path.home() / ".rustup")),
+    "PKG_CONFIG_PATH": str(PLACE / ".local/lib/pkgconfig"),
+    "LD_LIBRARY_PATH": str(PLACE / ".local/lib"),
+}
+
+
+def run(words, directory=PLACE):
+    print("$", *words, flush=True)
+    done = subprocess.run(words, cwd=directory, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, check=False)
+    print(done.stdout, end="", flush=True)
+    if done.returncode != 0:
+        raise SystemExit(f"status {done.returncode}: {words}")
+    return done.stdout
+
+
+def shell(script, directory=PLACE):
+    return run(["bash", "-euo", "pipefail", "-c", script], directory)
+
+
+def put_in_place():
+    """Installs what cargo built for its tests."""
+    library = BUILT / "deps" / "libmdspace_c.so"
+    run(["make", "-C", str(ROOT / "crates/c"), "install", f"PREFIX={PLACE}/.local", f"LIBRARY={library}"])
+
+
+def console(block):
+    """Runs a block's commands, and compares what they print."""
+    lines = block.splitlines()
+    commands = [line[2:] for line in lines if line.startswith("$ ")]
+    if all(command.startswith(INSTALLS) for command in commands):
+        if IS_RELEASE:
+            shell("\n".join(commands), ROOT)
+        return len(commands)
+    expected = [line for line in lines if not line.startswith("$ ")]
+    printed = shell("\n".join(commands)).splitlines()
+    if printed != expected:
+        raise SystemExit(f"the page says {expected}")
+    return len(commands)
+
+
+def main():
+    page = (ROOT / "docs/programs.md").read_text()
+    if not IS_RELEASE:
+        put_in_place()
+    names = iter(re.findall(r"^`(hello\.\w+)`", page, re.MULTILINE))
+    commands = programs = 0
+    for kind, block in re.findall(r"^```(\w+)\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+        if kind == "sh":
+            shell(block)
+        elif kind == "console":
+            commands += console(block)
+        else:
+            name = next(names)
+            assert name.endswith({"c": ".c"}[kind]), (kind, name)
+            (PLACE / name).write_text(block)
+            programs += 1
+    print(f"{programs} programs and {commands} commands of the page")
+
+
+main()
