@@ -10,6 +10,7 @@ With `dev` the libraries are those that cargo built for its tests, which are put
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -19,7 +20,7 @@ IS_RELEASE = {"dev": False, "release": True}[sys.argv[1]]
 BUILT = ROOT / "target" / "debug"
 
 # Commands that build or install, from the root of a clone.
-INSTALLS = ("make -C crates/c",)
+INSTALLS = ("make -C crates/c", "python3 -m venv", '"$HOME/.local/mdspace/bin/pip" install')
 
 ENVIRONMENT = {
     **os.environ,
@@ -29,6 +30,7 @@ ENVIRONMENT = {
     "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(pathlib.Path.home() / ".rustup")),
     "PKG_CONFIG_PATH": str(PLACE / ".local/lib/pkgconfig"),
     "LD_LIBRARY_PATH": str(PLACE / ".local/lib"),
+    "PYTHONDONTWRITEBYTECODE": "1",
 }
 
 
@@ -49,6 +51,14 @@ def put_in_place():
     """Installs what cargo built for its tests."""
     library = BUILT / "deps" / "libmdspace_c.so"
     run(["make", "-C", str(ROOT / "crates/c"), "install", f"PREFIX={PLACE}/.local", f"LIBRARY={library}"])
+    package = PLACE / "package/mdspace"
+    shutil.copytree(ROOT / "crates/python/python/mdspace", package)
+    shutil.copy(BUILT / "deps" / "lib_mdspace.so", package / "_mdspace.abi3.so")
+    ENVIRONMENT["PYTHONPATH"] = f"{package.parent}:{ENVIRONMENT.get('PYTHONPATH', '')}"
+    python = PLACE / ".local/mdspace/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\nexec python3 "$@"\n')
+    python.chmod(0o755)
 
 
 def console(block):
@@ -66,11 +76,24 @@ def console(block):
     return len(commands)
 
 
+def same_words():
+    """An error is in the words of the command, in each language."""
+    (PLACE / "letter").write_text("not a member")
+    python = str(PLACE / ".local/mdspace/bin/python")
+    script = "import mdspace\ntry: mdspace.open(['letter'])\nexcept mdspace.Error as error: print(error)"
+    text = run([python, "-c", script]).strip()
+    command = subprocess.run(
+        ["mdspace", "read", "letter"], cwd=PLACE, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    if command.returncode != 2 or text not in " ".join(command.stderr.split()):
+        raise SystemExit(f"the command says {command.stderr!r}, and the package {text!r}")
+
+
 def main():
     page = (ROOT / "docs/programs.md").read_text()
     if not IS_RELEASE:
         put_in_place()
-    names = iter(re.findall(r"^`(hello\.\w+)`", page, re.MULTILINE))
+    names = iter(re.findall(r"^`(\w+\.(?:c|py))` reads", page, re.MULTILINE))
     commands = programs = 0
     for kind, block in re.findall(r"^```(\w+)\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         if kind == "sh":
@@ -79,9 +102,10 @@ def main():
             commands += console(block)
         else:
             name = next(names)
-            assert name.endswith({"c": ".c"}[kind]), (kind, name)
+            assert name.endswith({"c": ".c", "python": ".py"}[kind]), (kind, name)
             (PLACE / name).write_text(block)
             programs += 1
+    same_words()
     print(f"{programs} programs and {commands} commands of the page")
 
 

@@ -132,7 +132,7 @@ pub(crate) const STEPS: &[Step] = &[
     )),
     beside(step(
         "programs",
-        "the C library's header is current, and the programs on docs/programs.md work",
+        "the C library's header is current, and the programs in C and Python on docs/programs.md work",
         programs::NEEDS,
         programs::step,
     )),

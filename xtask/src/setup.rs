@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 
 use crate::fetched::{CBINDGEN, PROMTOOL};
 use crate::steps::{Log, Verdict};
-use crate::{cross, kernels};
+use crate::{cross, kernels, programs};
 
 /// A Debian package, and a program (or the path of a file) that shows that it is installed.
 const PACKAGES: &[(&str, &str)] = &[
@@ -60,6 +60,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("bc", "bc"),
     ("systemd", "systemd-analyze"),
     ("pkg-config", "pkg-config"),
+    ("python3-pip", "pip3"),
     ("binutils", "readelf"),
 ];
 
@@ -97,7 +98,8 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
         done.extend(packages);
     }
     let found = if done.is_empty() { "all there".into() } else { format!("installed {}", done.join(" ")) };
-    let fetched = [kernels::fetch(log)?, cross::fetch(log)?, PROMTOOL.fetch(log)?, CBINDGEN.fetch(log)?];
+    let fetched =
+        [kernels::fetch(log)?, cross::fetch(log)?, PROMTOOL.fetch(log)?, CBINDGEN.fetch(log)?, programs::fetch(log)?];
     Ok(Verdict::Passed(format!("{found}; {}", fetched.join("; "))))
 }
 

@@ -1,7 +1,7 @@
 //! The C library: the Rust library behind C functions.
 //!
 //! It adds nothing to the Rust library but the border. Invariants of the border:
-//! - No panic crosses it: [`error::attempt`] makes an error of a panic.
+//! - No panic crosses it: `error::attempt` makes an error of a panic.
 //! - A handle is a `Box` that C owns, and that its `close` or `free` takes back.
 //! - A null pointer in place of a handle or a string is an error, not a crash. Other wrong pointers cannot be noticed.
 //!
