@@ -15,11 +15,12 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 
+use crate::fetched::PROMTOOL;
 use crate::guest::{Guest, Outcome};
 use crate::kernels::Kernel;
 use crate::steps::{Log, Stage, Step, Verdict};
 use crate::{
-    cases, cross, dist, figures, fuzz, lab, matrix, mutants, package, policies, promtool, release, root, rot, setup,
+    cases, cross, dist, figures, fuzz, lab, matrix, mutants, package, policies, programs, release, root, rot, setup,
     sim, systems, tidy,
 };
 
@@ -133,6 +134,12 @@ pub(crate) const STEPS: &[Step] = &[
         "promtool takes the metrics and lets each alert fire; systemd takes the units",
         MONITORING,
         monitoring,
+    )),
+    beside(step(
+        "programs",
+        "the C library's header is current, and the programs in C and Python on docs/programs.md work",
+        programs::NEEDS,
+        programs::step,
     )),
     beside(step("machine", "a virtual machine's disk by vhost-user, its server killed meanwhile", MACHINE, machine)),
     beside(step(
@@ -561,7 +568,7 @@ fn page(log: &mut Log) -> Result<Verdict> {
 }
 
 fn monitoring(log: &mut Log) -> Result<Verdict> {
-    let Some(promtool) = promtool::find() else {
+    let Some(promtool) = PROMTOOL.find() else {
         return Ok(Verdict::Skipped("promtool is not there; see the step setup".into()));
     };
     build(log)?;

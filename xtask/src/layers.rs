@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::catalogue::{self, Scratch, beside, builds, step};
 use crate::steps::{Log, Step, Verdict};
-use crate::{cross, dist, fuzz, lockless, policies, release, root, setup, sim, suite, systems};
+use crate::{cross, dist, fuzz, lockless, policies, programs, release, root, setup, sim, suite, systems};
 
 /// The layer that a run takes its steps from, which also limits their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,12 @@ pub(crate) const LONG: &[Step] = &[
     step("setup", "the programs that the other steps need are installed", &[], setup::run),
     builds(step("dist", "the files of a release are made, and work", dist::PACKAGES_NEED, dist::run)),
     builds(step("publish", "each crate builds from its package", &[], release::crates_build)),
+    builds(step(
+        "programs",
+        "the libraries for other languages are installed as docs/programs.md says, and its programs work",
+        programs::NEEDS,
+        programs::long,
+    )),
     builds(step("threads", "the whole set of tests passes where commands take threads for io_uring", &[], threads)),
     beside(step(
         "systems",

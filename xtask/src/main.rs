@@ -9,6 +9,7 @@ mod cases;
 mod catalogue;
 mod cross;
 mod dist;
+mod fetched;
 mod figures;
 mod fuzz;
 mod guest;
@@ -23,7 +24,7 @@ mod package;
 #[cfg(test)]
 mod pages;
 mod policies;
-mod promtool;
+mod programs;
 mod release;
 mod rot;
 mod setup;

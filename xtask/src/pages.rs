@@ -10,7 +10,7 @@ use crate::layers::Layer;
 use crate::{Chore, Cli, mutants, root, steps};
 
 /// The pages, and the number of commands on each.
-const PAGES: &[(&str, usize)] = &[("docs/testing.md", 29), ("CONTRIBUTING.md", 19), ("README.md", 3)];
+const PAGES: &[(&str, usize)] = &[("docs/testing.md", 31), ("CONTRIBUTING.md", 19), ("README.md", 3)];
 
 /// The commands of a page, without comments after a `#`.
 fn commands(page: &str) -> Vec<&str> {

@@ -9,8 +9,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 
+use crate::fetched::{CBINDGEN, PROMTOOL};
 use crate::steps::{Log, Verdict};
-use crate::{cross, kernels, promtool};
+use crate::{cross, kernels, programs};
 
 /// A Debian package, and a program (or the path of a file) that shows that it is installed.
 const PACKAGES: &[(&str, &str)] = &[
@@ -58,6 +59,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("bison", "bison"),
     ("bc", "bc"),
     ("systemd", "systemd-analyze"),
+    ("pkg-config", "pkg-config"),
+    ("python3-pip", "pip3"),
+    ("binutils", "readelf"),
 ];
 
 /// Packages without a program, each with the path of a file.
@@ -94,7 +98,8 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
         done.extend(packages);
     }
     let found = if done.is_empty() { "all there".into() } else { format!("installed {}", done.join(" ")) };
-    let fetched = [kernels::fetch(log)?, cross::fetch(log)?, promtool::fetch(log)?];
+    let fetched =
+        [kernels::fetch(log)?, cross::fetch(log)?, PROMTOOL.fetch(log)?, CBINDGEN.fetch(log)?, programs::fetch(log)?];
     Ok(Verdict::Passed(format!("{found}; {}", fetched.join("; "))))
 }
 

@@ -1,10 +1,11 @@
-//! Signals: the two that ask a server to stop, and the one for a file over the size limit. It never installs a handler
-//! that runs code. Source: signal(7).
+//! Signals: the two that ask a server to stop, the one for a file over the size limit, and threads that receive none. It
+//! never installs a handler that runs code. Source: signal(7), pthread_sigmask(3).
 
 use crate::descriptor::Descriptor;
 use crate::system::signals;
 use crate::transfer;
 use std::io;
+use std::marker::PhantomData;
 use std::mem;
 use std::os::fd::AsFd;
 
@@ -64,5 +65,37 @@ pub fn ignore_file_size_limit_signal() {
     // SAFETY: SIG_IGN runs no code of ours, and the signal exists. It cannot fail for a signal that can be ignored.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+}
+
+/// Blocks every signal of the current thread, for threads that it makes meanwhile. A thread with signals blocked never runs
+/// a handler of the program.
+pub struct AllBlocked {
+    before: libc::sigset_t,
+    /// The mask is the thread's own, so the value stays on it.
+    of_thread: PhantomData<*const ()>,
+}
+
+impl AllBlocked {
+    /// Blocks all signals, until it is dropped.
+    #[expect(clippy::new_without_default, reason = "it acts on the thread")]
+    pub fn new() -> Self {
+        // SAFETY: a sigset_t is plain data, set up by sigfillset before its use; the calls get pointers to it that are
+        // valid while they run. They cannot fail with these arguments.
+        unsafe {
+            let (mut all, mut before) = (mem::zeroed(), mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            Self { before, of_thread: PhantomData }
+        }
+    }
+}
+
+impl Drop for AllBlocked {
+    fn drop(&mut self) {
+        // SAFETY: the mask that the thread had.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
+        }
     }
 }

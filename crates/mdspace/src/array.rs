@@ -3,8 +3,11 @@
 //! The engine, its ring and its buffers belong to that thread and never leave it. A request is a job for the thread,
 //! and its result comes back through a channel. Payload is copied on each side, because the threads share no memory.
 //!
-//! Invariant: when a call returns, all its requests have completed. So an array that is closed or dropped has no
-//! requests under way.
+//! Invariants:
+//! - When a call returns, all its requests have completed. So an array that is closed or dropped has no requests under
+//!   way.
+//! - The thread runs no code of the program: it has every signal blocked, and calls nothing back.
+//! - A process that forked has no such thread. There, calls fail at once, and a drop leaves everything to the parent.
 
 use crate::cursor::Cursor;
 use crate::error::Error;
@@ -12,6 +15,7 @@ use crate::machine::{Arena, Machine};
 use crate::opened::Opened;
 use crate::options::Options;
 use crate::pieces::{DEPTH, pieces};
+use ::io::signal::AllBlocked;
 use engine::status::Status;
 use engine::{ArrayError, Refusal};
 use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
@@ -20,9 +24,11 @@ use futures_util::future::LocalBoxFuture;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::mem;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -40,11 +46,23 @@ type Job = Box<dyn FnOnce(Opened) -> LocalBoxFuture<'static, ()> + Send>;
 /// array does the same and waits for it, but cannot report errors, as with a [`File`](std::fs::File). A process that
 /// ends without either, or is killed, leaves no more damage than a crash of the machine. Flushed data is safe; after
 /// recent writes the array is dirty, and its next opening for writing resyncs it.
+///
+/// # Forks
+/// Only the process that opened an array can use it: in its forks every call fails with
+/// [`ErrorKind::Stopped`](crate::ErrorKind::Stopped). The members stay locked until the forks have ended, too.
 pub struct Array {
     shape: Shape,
+    /// The process that has the thread.
+    process: u32,
+    /// `None` after the array is closed.
+    thread: Option<ArrayThread>,
+}
+
+/// The array's thread, and the way to it.
+struct ArrayThread {
     jobs: UnboundedSender<Job>,
-    /// Returns the final status. `None` after the array is closed.
-    thread: Option<JoinHandle<Result<Status, Error>>>,
+    /// Returns the final status.
+    handle: JoinHandle<Result<Status, Error>>,
 }
 
 /// Properties that do not change while an array is open.
@@ -67,13 +85,15 @@ impl Array {
     pub(crate) fn start(options: Options, members: Vec<PathBuf>) -> Result<Self, Error> {
         let (jobs, to_do) = unbounded();
         let (opened, shape) = sync_channel(1);
-        let thread = std::thread::Builder::new().name("mdspace".to_owned());
-        let thread = thread
+        let builder = std::thread::Builder::new().name("mdspace".to_owned());
+        let blocked = AllBlocked::new();
+        let handle = builder
             .spawn(move || run(&options, &members, &opened, to_do))
             .map_err(|error| Refusal::new(format!("a thread for the array: {error}")))?;
+        drop(blocked);
         match shape.recv() {
-            Ok(shape) => Ok(Self { shape, jobs, thread: Some(thread) }),
-            Err(_) => Err(end_of(thread).err().unwrap_or_else(Error::stopped)),
+            Ok(shape) => Ok(Self { shape, process: process::id(), thread: Some(ArrayThread { jobs, handle }) }),
+            Err(_) => Err(end_of(handle).err().unwrap_or_else(Error::stopped)),
         }
     }
 
@@ -172,8 +192,19 @@ impl Array {
     }
 
     fn end(&mut self) -> Result<Status, Error> {
-        self.jobs.close_channel();
-        self.thread.take().map_or_else(|| Err(Error::stopped()), end_of)
+        let Some(ArrayThread { jobs, handle }) = self.thread.take() else { return Err(Error::stopped()) };
+        if self.is_forked() {
+            // Their destructors would signal the parent, and wait for a thread that is not there.
+            mem::forget((jobs, handle));
+            return Err(Error::forked());
+        }
+        drop(jobs);
+        end_of(handle)
+    }
+
+    /// Whether this process is a fork of the one that opened the array.
+    fn is_forked(&self) -> bool {
+        process::id() != self.process
     }
 
     /// The range of `bytes` bytes from `at` on, if it lies in the array.
@@ -194,9 +225,14 @@ impl Array {
             // The caller waits for the result.
             Box::pin(async move { drop(sender.send(done.await)) })
         });
-        // If the thread has ended, the job is dropped with the sender of its result.
-        drop(self.jobs.unbounded_send(job));
-        PendingResult(receiver)
+        if self.is_forked() {
+            return PendingResult(Err(Error::forked()));
+        }
+        if let Some(ArrayThread { jobs, .. }) = &self.thread {
+            // If the thread has ended, the job is dropped with the sender of its result.
+            drop(jobs.unbounded_send(job));
+        }
+        PendingResult(Ok(receiver))
     }
 
     /// Transfers `range` in pieces, several at a time. After an error it still waits for all pieces that have begun.
@@ -253,12 +289,12 @@ impl FileExt for Array {
     }
 }
 
-/// A result that the array's thread will send.
-struct PendingResult<T>(Receiver<Result<T, ArrayError>>);
+/// A result that the array's thread will send; or an error, if it was not asked.
+struct PendingResult<T>(Result<Receiver<Result<T, ArrayError>>, Error>);
 
 impl<T> PendingResult<T> {
     fn wait(self) -> Result<T, Error> {
-        Ok(self.0.recv().map_err(|_| Error::stopped())??)
+        Ok(self.0?.recv().map_err(|_| Error::stopped())??)
     }
 }
 

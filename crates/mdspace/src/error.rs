@@ -23,7 +23,7 @@ pub enum ErrorKind {
     /// A member has no room for a write: its file system or thin device is full, or a quota or limit is reached. The
     /// array keeps the member; repeat the write when there is room.
     NoSpace,
-    /// The array is no longer running.
+    /// The array is not running here: its thread ended by a bug, or this process is a fork of the one that opened it.
     Stopped,
 }
 
@@ -40,6 +40,12 @@ impl Error {
     /// The array's thread has ended, which only a bug can cause.
     pub(crate) fn stopped() -> Self {
         Self { kind: ErrorKind::Stopped, refusal: Refusal::new("the array's thread has ended") }
+    }
+
+    /// The array's thread is in the process that opened the array.
+    pub(crate) fn forked() -> Self {
+        let refusal = Refusal::new("the array was opened before this process forked, and belongs to the other process");
+        Self { kind: ErrorKind::Stopped, refusal: refusal.advice("open it after the fork") }
     }
 
     pub(crate) fn past_the_end(at: u64, bytes: usize, end: u64) -> Self {

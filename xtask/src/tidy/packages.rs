@@ -14,7 +14,7 @@ use crate::root;
 use super::Violation;
 
 /// The packages that each package may depend on: `parity, format <- engine <- io, world; io <- export; world <- lab, sim;
-/// format <- disk; parity, disk <- search; disk, search, io, lab, export <- mdspace`. Dependencies of tests are free. `export` serves its clients on the executor of `io`.
+/// format <- disk; parity, disk <- search; disk, search, io, lab, export <- mdspace; mdspace <- c, python`. Dependencies of tests are free. `export` serves its clients on the executor of `io`.
 /// Nothing may depend on `sim`, so it never ships.
 const ARROWS: &[(&str, &[&str])] = &[
     ("mdspace-parity", &[]),
@@ -40,6 +40,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mdspace-export",
         ],
     ),
+    ("mdspace-c", &["mdspace"]),
+    ("mdspace-python", &["mdspace"]),
     ("xtask", &[]),
 ];
 

@@ -9,9 +9,10 @@
 //! - Each file has a share of the threads, so files that hang leave theirs to every other. Where the system refuses
 //!   further threads, the shares are smaller.
 //!
-//! Where no thread can be made (`RLIMIT_NPROC`), jobs run on the executor's thread. Source: pthread_sigmask(3).
+//! Where no thread can be made (`RLIMIT_NPROC`), jobs run on the executor's thread.
 
 use super::call::Job;
+use crate::signal::AllBlocked;
 use crate::system::bell::Bell;
 use std::collections::VecDeque;
 use std::io;
@@ -139,7 +140,7 @@ impl Pool {
 
     fn spawn(&mut self) -> io::Result<()> {
         let shared = self.shared.clone();
-        let _blocked = SignalsBlocked::new();
+        let _blocked = AllBlocked::new();
         let builder = std::thread::Builder::new().name("io".to_owned()).stack_size(STACK_BYTES);
         self.threads.push(builder.spawn(move || shared.work())?);
         Ok(())
@@ -249,31 +250,6 @@ impl Shared {
         self.has_ended.store(true, Ordering::SeqCst);
         if self.is_awaited.swap(false, Ordering::SeqCst) {
             self.bell.ring();
-        }
-    }
-}
-
-/// Blocks every signal of the current thread, for threads that it makes meanwhile.
-struct SignalsBlocked(libc::sigset_t);
-
-impl SignalsBlocked {
-    fn new() -> Self {
-        // SAFETY: a sigset_t is plain data, set up by sigfillset before its use; the calls get pointers to it that are
-        // valid while they run. They cannot fail with these arguments.
-        unsafe {
-            let (mut all, mut before) = (mem::zeroed(), mem::zeroed());
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-            Self(before)
-        }
-    }
-}
-
-impl Drop for SignalsBlocked {
-    fn drop(&mut self) {
-        // SAFETY: the mask that the thread had.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
         }
     }
 }

@@ -140,6 +140,11 @@ fn the_array_is_a_file_as_the_page_says() {
 }
 
 #[test]
+fn what_the_programs_open_is_made_as_the_page_says() {
+    assert_eq!(run_page("docs/programs.md"), 2);
+}
+
+#[test]
 fn two_commands_lead_from_whole_disks_to_files() {
     let here = Workplace::new();
     nas(&here, "gpt");
@@ -155,11 +160,15 @@ const CONSOLE: &[(&str, usize, &str)] = &[
     ("docs/fuse.md", 1, "fuse"),
     ("docs/lab.md", 13, "lab"),
     ("docs/mdadm-suite.md", 1, "suite"),
-    ("docs/testing.md", 19, "tests"),
+    ("docs/programs.md", 5, "programs"),
+    ("docs/testing.md", 20, "tests"),
     ("docs/ublk.md", 1, "ublk"),
     ("docs/vhost-user.md", 1, "machine"),
     ("README.md", 1, "readme"),
 ];
+
+/// The page with programs in other languages, which the step `programs` compiles and runs; and their number.
+const PROGRAMS: (&str, &[(&str, usize)]) = ("docs/programs.md", &[("c", 1), ("python", 2)]);
 
 #[test]
 fn every_block_of_every_page_is_seen_to_by_some_test() {
@@ -172,7 +181,8 @@ fn every_block_of_every_page_is_seen_to_by_some_test() {
     for name in names.chain(["README.md".to_owned()]) {
         let page = std::fs::read_to_string(root.join(&name)).expect("a page");
         let of = |kind: &str| blocks(&page).iter().filter(|(found, _)| *found == kind).count();
-        let known = of("sh") + of("sh server") + of("console") + of("text");
+        let programs: usize = PROGRAMS.1.iter().map(|(kind, _)| of(kind)).sum();
+        let known = of("sh") + of("sh server") + of("console") + of("text") + programs;
         assert_eq!(
             blocks(&page).len(),
             known,
@@ -180,6 +190,8 @@ fn every_block_of_every_page_is_seen_to_by_some_test() {
         );
         let console = CONSOLE.iter().find(|(page, ..)| *page == name).map_or(0, |(_, count, _)| *count);
         assert_eq!(of("console"), console, "{name}: blocks of commands that another step sees to");
+        let count: usize = PROGRAMS.1.iter().filter(|_| name == PROGRAMS.0).map(|(_, count)| *count).sum();
+        assert_eq!(programs, count, "{name}: programs that another step sees to");
         let is_run = this.contains(&format!("run_page(\"{name}\")")) || this.contains(&format!("\"{name}\"), "));
         assert!(of("sh") == 0 || is_run, "{name} is not run");
     }

@@ -350,3 +350,23 @@ fn the_example_rescues_what_can_be_read_and_names_what_cannot() {
     assert!((1..=2).contains(&wrong.len()), "{wrong:?}");
     assert!(wrong.iter().all(|&at| part[at..at + 4096].iter().all(|&byte| byte == 0)), "zeros stand for what is lost");
 }
+
+#[test]
+fn the_threads_of_an_array_receive_no_signal() {
+    let (_here, members) = made();
+    let _array = Array::open(&members).expect("it opens");
+    let mut blocked = Vec::new();
+    for thread in std::fs::read_dir("/proc/self/task").expect("this process") {
+        let thread = thread.expect("a thread").path();
+        // Threads of other tests may end meanwhile.
+        let read = |name: &str| std::fs::read_to_string(thread.join(name)).unwrap_or_default();
+        if read("comm").trim_end() == "mdspace" {
+            let status = read("status");
+            blocked.extend(status.lines().find_map(|line| Some(line.strip_prefix("SigBlk:")?.trim().to_owned())));
+        }
+    }
+    // By name, signals 1 to 31 but SIGKILL and SIGSTOP, which cannot be blocked.
+    let all = 0x7fff_ffff_u64 & !(1 << 8 | 1 << 18);
+    let is_blocked = |mask: &String| u64::from_str_radix(mask, 16).is_ok_and(|mask| mask & all == all);
+    assert!(!blocked.is_empty() && blocked.iter().all(is_blocked), "{blocked:?}");
+}
