@@ -35,7 +35,7 @@ pub(super) fn check(_: &ExportArguments) -> Result<(), Failure> {
 /// Opens the exports in `arguments`, and adds them to `exports`.
 #[cfg_attr(
     not(all(feature = "fuse", feature = "vhost-user", feature = "ublk")),
-    allow(unused_variables, reason = "some are for one export alone")
+    allow(unused_variables, clippy::ptr_arg, reason = "some are for one export alone")
 )]
 pub(super) async fn open(
     name: &str,
