@@ -103,9 +103,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut document = Document { text: String::new(), page: fs::read_to_string(&path)?, only: arguments.only.clone() };
     if document.begin(HEAD) {
         for (level, members) in COUNTED {
-            let ours = bench(&["--count", "--level", level, "--members", &members.to_string(), "--size", "32M"], &[])?;
+            let members_text = members.to_string();
+            let shape = ["--count", "--level", level, "--members", &members_text, "--size", "32M"];
+            let ours = bench(&shape, &[])?;
+            let cached = bench(&[&shape[..], &["--writeback"]].concat(), &[])?;
             let theirs = driver_counts(level, members, &ours["levels"][0])?;
-            document.add(counts_table(&ours["levels"][0], &theirs)?);
+            document.add(counts_table(&ours["levels"][0], &cached["levels"][0], &theirs)?);
         }
     }
     if document.begin(TIMES) {
@@ -211,8 +214,8 @@ const HEAD: &str = "\
 
 These are exact counts and not times: bytes that all members read and write for each byte written to the array, and
 transfers for each request. For mdspace the engine counts the transfers that it gives to members. For md (Linux 6.1 in
-User Mode Linux, over loop devices) they are the members' statistics for the same writes by fio. \"Least\" is the cost of
-full stripes, data and parity.
+User Mode Linux, over loop devices) they are the members' statistics for the same writes by fio. \"Writeback\" answers
+writes from memory, as `serve --cache writeback` does. \"Least\" is the cost of full stripes, data and parity.
 ";
 
 const TIMES: &str = "
@@ -589,28 +592,29 @@ fn number(value: &Value) -> Result<f64> {
     value.as_f64().context("a number is missing in what mdspace bench printed")
 }
 
-fn counts_table(ours: &Value, theirs: &[[f64; 4]]) -> Result<String> {
+fn counts_table(ours: &Value, cached: &Value, theirs: &[[f64; 4]]) -> Result<String> {
     let (name, members) = (title(ours)?, &ours["members"]);
     let mut text = format!(
         "\n### {name}, {members} members\n\n\
          | writes | | read | written | least | reads / request | writes / request |\n|---|---|---|---|---|---|---|\n"
     );
-    for (count, driver) in ours["counts"].as_array().context("no counts")?.iter().zip(theirs) {
+    let counts = |of: &Value| Ok::<_, anyhow::Error>(of["counts"].as_array().context("no counts")?.clone());
+    for ((count, cached), driver) in counts(ours)?.iter().zip(&counts(cached)?).zip(theirs) {
         let requests = number(&count["requests"])?;
         let bytes = requests * number(&count["request_bytes"])?;
         let order = count["order"].as_str().context("no order")?;
         let kib = number(&count["request_bytes"])? / 1024.0;
         let what = format!("{kib} KiB {order}, {} in flight", count["depth"]);
         let least = number(&count["least_written_bytes"])? / bytes;
-        let ours = [
-            number(&count["read_bytes"])?,
-            number(&count["written_bytes"])?,
-            number(&count["reads"])?,
-            number(&count["writes"])?,
-        ];
+        let transfers = |of: &Value| -> Result<[f64; 4]> {
+            let field = |name: &str| number(&of[name]);
+            Ok([field("read_bytes")?, field("written_bytes")?, field("reads")?, field("writes")?])
+        };
+        let (ours, cached) = (transfers(count)?, transfers(cached)?);
         let [reads, read, writes, written] = *driver;
         let theirs = [read * 512.0, written * 512.0, reads, writes];
-        for (what, who, [read, written, reads, writes]) in [(&*what, "mdspace", ours), ("", "md", theirs)] {
+        let columns = [(&*what, "mdspace", ours), ("", "mdspace, writeback", cached), ("", "md", theirs)];
+        for (what, who, [read, written, reads, writes]) in columns {
             let (read, written) = (read / bytes, written / bytes);
             let (reads, writes) = (reads / requests, writes / requests);
             writeln!(text, "| {what} | {who} | {read:.3} | {written:.3} | {least:.3} | {reads:.3} | {writes:.3} |")?;

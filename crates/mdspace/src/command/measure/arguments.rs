@@ -54,6 +54,10 @@ pub(crate) struct BenchArguments {
     #[arg(long)]
     pub(crate) count: bool,
 
+    /// Answer the counted writes from memory, as `serve --cache writeback` does
+    #[arg(long, requires = "count")]
+    pub(crate) writeback: bool,
+
     /// Measure only workloads with these words in their name
     #[arg(long, value_name = "WORDS", conflicts_with = "count")]
     pub(crate) only: Option<String>,

@@ -45,8 +45,9 @@ pub(super) struct Count {
     pub(super) least_written_bytes: u64,
 }
 
-/// The workloads, all of writes. The queue of linear ones holds at least a stripe of ten members with 64 KiB chunks.
-const WORKLOADS: [(&str, u64, usize); 8] = [
+/// The workloads, all of writes. The queue of the first linear ones holds at least a stripe of ten members with 64 KiB
+/// chunks; that of the others is short.
+const WORKLOADS: [(&str, u64, usize); 11] = [
     ("linear", 4 << 10, 128),
     ("linear", 16 << 10, 32),
     ("linear", 64 << 10, 16),
@@ -54,6 +55,9 @@ const WORKLOADS: [(&str, u64, usize); 8] = [
     ("linear", 1000 << 10, 4),
     ("linear", 1 << 20, 4),
     ("linear", 4 << 10, 1),
+    ("linear", 64 << 10, 1),
+    ("linear", 64 << 10, 4),
+    ("linear", 1 << 20, 1),
     ("random", 4 << 10, 32),
 ];
 
@@ -63,6 +67,7 @@ pub(super) async fn count_all(
     members: &[AnyMember],
     geometry: &Geometry,
     template: &Block,
+    writeback: bool,
 ) -> Result<Vec<Count>, Failure> {
     let mut counts = Vec::with_capacity(WORKLOADS.len());
     for (order, request_bytes, depth) in WORKLOADS {
@@ -73,6 +78,11 @@ pub(super) async fn count_all(
         let array =
             Array::assemble(candidates(members), of_drives(machine), machine.pool.clone(), machine.clock.clone())
                 .await?;
+        let cache = writeback.then(|| {
+            let array = array.clone();
+            io::spawn(async move { array.write_back().await })
+        });
+        io::yield_now().await; // from now on writes are answered from memory
         let requests = places.len() as u64;
         let piece = template.slice(0..request_bytes as usize);
         stream::iter(places.into_iter().map(|at| array.write(at, piece.clone(), Durability::Ordinary)))
@@ -82,6 +92,9 @@ pub(super) async fn count_all(
         array.flush().await?;
         let members = array.status().members;
         array.stop().await?;
+        if let Some(cache) = cache {
+            cache.await;
+        }
         counts.push(Count {
             order,
             request_bytes,
