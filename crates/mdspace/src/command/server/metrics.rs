@@ -24,7 +24,7 @@ const BOUNDS: [f64; 17] =
     [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, f64::INFINITY];
 
 /// States of members, as in the status. A slot without a member counts as `missing`.
-const STATES: [&str; 5] = ["in_sync", "recovering", "replacement", "spare", "faulty"];
+const STATES: [&str; 6] = ["in_sync", "recovering", "replacement", "spare", "journal", "faulty"];
 
 /// Kinds of operations that every array has.
 const USUAL: [&str; 2] = ["read", "write"];
