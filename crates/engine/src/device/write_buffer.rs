@@ -56,7 +56,7 @@ pub(crate) fn look(memory: &[u8], freshest: &Superblock) -> Found {
     if writes.is_empty() {
         return Found::Nothing;
     }
-    if !header.vouches_for(freshest) && !mutant!("foreign-buffer-believed") {
+    if !counts(&header, freshest) {
         return Found::Void(writes.iter().map(|write| u64::from(write.bytes)).sum());
     }
     let mut found: Vec<FoundWrite> = Vec::new();
@@ -72,6 +72,11 @@ pub(crate) fn look(memory: &[u8], freshest: &Superblock) -> Found {
     Found::Writes(found)
 }
 
+/// Whether no other software has written the members since the buffer was left.
+fn counts(header: &Header, freshest: &Superblock) -> bool {
+    header.vouches_for(freshest) || mutant!("foreign-buffer-believed")
+}
+
 impl BufferedWrites {
     /// Takes the memory for the array of this superblock. What [`look`] found there stays until
     /// [`BufferedWrites::free_all`]; all else is dropped.
@@ -79,7 +84,7 @@ impl BufferedWrites {
         let bytes = (*memory).as_mut();
         let before = Header::find(bytes);
         let sequence = before.as_ref().map_or(1, |header| header.sequence + 1);
-        let vouching = before.filter(|header| header.vouches_for(freshest) || mutant!("foreign-buffer-believed"));
+        let vouching = before.filter(|header| counts(header, freshest));
         let kept = vouching.as_ref().map(|header| header.writes(bytes)).unwrap_or_default();
         let blocks = vouching.map_or(blocks_in(bytes.len()), |header| header.blocks);
         let header = Header { sequence, set_uuid: freshest.set_uuid, blocks, stamps: [Stamp::of(freshest); STAMPS] };

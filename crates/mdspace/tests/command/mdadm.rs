@@ -238,14 +238,14 @@ fn a_new_raid_5_recovers_its_last_member_and_force_resyncs_it() {
     let place = Place::new(&["a", "b", "c"]);
     let sweep = |line: &str| {
         place.mdadm(line).ok();
+        place.here.run("wait healthy").ok();
+        place.here.run("wait sync").ok();
         let status = parsed(&place.here.run("status --json").ok().text());
         let is_recovered = status["members"]
             .as_array()
             .expect("members")
             .iter()
             .any(|member| member["device_number"] == 3 && member["slot"] == 2);
-        place.here.run("wait healthy").ok();
-        place.here.run("wait sync").ok();
         place.mdadm("-S /dev/md0").ok();
         place.here.run("scrub a b c").ok();
         is_recovered

@@ -31,10 +31,11 @@ fn write(directory: &Path) -> std::io::Result<()> {
 }
 
 /// The page with places to break between alternatives in its synopsis: a long group would be one word, wider than a line.
+/// The lines are ragged, as one that is a single group has no space to widen.
 fn with_breaks(page: &str) -> String {
     let Some((before, synopsis)) = page.split_once(".SH SYNOPSIS\n") else { return page.to_owned() };
     let (line, after) = synopsis.split_once('\n').unwrap_or((synopsis, ""));
-    format!("{before}.SH SYNOPSIS\n{}\n{after}", line.replace('|', r"|\:"))
+    format!("{before}.SH SYNOPSIS\n.ad l\n{}\n.ad b\n{after}", line.replace('|', r"|\:"))
 }
 
 #[cfg(test)]
@@ -44,7 +45,7 @@ mod tests {
     #[test]
     fn only_a_synopsis_may_break_between_alternatives() {
         let page = ".SH SYNOPSIS\nmdspace <a|b>\n.SH OPTIONS\nc|d\n";
-        assert_eq!(with_breaks(page), ".SH SYNOPSIS\nmdspace <a|\\:b>\n.SH OPTIONS\nc|d\n");
+        assert_eq!(with_breaks(page), ".SH SYNOPSIS\n.ad l\nmdspace <a|\\:b>\n.ad b\n.SH OPTIONS\nc|d\n");
         assert_eq!(with_breaks("a|b"), "a|b");
     }
 }

@@ -390,6 +390,7 @@ pub(crate) struct ReplaceArguments {
 Settings:
   bitmap         none, internal[:CHUNK], or /FILE[:CHUNK]: remove the write-intent bitmap, or add it to the members
                  or in a new file; with a file, serve the array with --bitmap FILE from then on
+  bitmap-delay   seconds, from 1 to 86400: how long a bit of the bitmap stays set after the last write
   consistency-policy  resync, bitmap, ppl, or log: what bounds the resync after a crash; ppl, the partial parity log of
                  RAID-5, and log, a stripe log, also keep missing members' data right
   failfast       a member, or - and a member: set or clear its flag failfast, which is for the kernel's md

@@ -23,7 +23,7 @@ use std::fmt::Error;
 const BOUNDS: [f64; 17] =
     [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, f64::INFINITY];
 
-/// States of members, as in the status. A slot without a member counts as `missing`.
+/// States of members, as in the status. A slot without a member counts as `missing`. `journal` is told where there is one.
 const STATES: [&str; 6] = ["in_sync", "recovering", "replacement", "spare", "journal", "faulty"];
 
 /// Kinds of operations that every array has.
@@ -234,6 +234,7 @@ impl Snapshot {
         let Status { members, missing, .. } = &self.status;
         let count = |state: &str| members.iter().filter(|member| member.state == state).count();
         let counts = STATES.map(|state| (state, count(state))).into_iter().chain([("missing", missing.len())]);
+        let counts = counts.filter(|(state, count)| *state != "journal" || *count > 0);
         let counts = counts.map(|(state, count)| ([("state", state)], Gauge::new(count as f64)));
         writer.family("members", "Members in each state, and slots without one", None, counts)?;
         let states =

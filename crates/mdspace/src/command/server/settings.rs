@@ -57,7 +57,7 @@ pub(crate) const SETTINGS: [Setting; 15] = [
     },
     Setting {
         key: "bitmap-delay",
-        values: "seconds that a bit stays set after the last write, from 1 to 86400",
+        values: "seconds, from 1 to 86400",
         is_slow: true,
         prepare: |_, array, value| {
             let seconds = value.parse().map_err(|_| Refusal::new(format!("{value:?} is not a number of seconds")))?;
