@@ -689,7 +689,7 @@ fn scrub(log: &mut Log) -> Result<Verdict> {
 }
 
 /// The number of corruptions per shape; `cargo xtask figures` has a hundred thousand in all.
-const CORRUPTED: u64 = 400;
+const CORRUPTED: u64 = 200;
 
 fn checksums(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
