@@ -43,12 +43,15 @@ pub(super) fn take(
             Refusal::new(format!(
                 "an earlier server answered {bytes} bytes of writes, and other software has written the members since"
             ))
-            .advice("--force drops these writes"),
+            .advice(if options.read_only { "--force reads without them" } else { "--force drops them" }),
         ),
     };
     match dropped {
         Some(refusal) if !options.force => return Err(refusal.field("write buffer")),
-        Some(refusal) => warnings.texts.push(format!("{}; they are dropped", refusal.reason)),
+        Some(refusal) => {
+            let fate = if options.read_only { "left out" } else { "dropped" };
+            warnings.texts.push(format!("{}; they are {fate}", refusal.reason));
+        }
         None => {}
     }
     if options.read_only {

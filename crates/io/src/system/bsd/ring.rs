@@ -1,4 +1,4 @@
-//! io_uring, which is Linux's own: who asks for it gets an error that says so. No value of this type exists.
+//! io_uring, which is Linux's own. A request for it is an error that says so, and no value of this type exists.
 
 use crate::driver::{Completion, Target, Wait};
 use crate::operation::Call;

@@ -1,5 +1,5 @@
-//! How a stream socket is made, and who may reach a unix socket's file. It neither listens nor connects. Sources:
-//! socket(2), setsockopt(2), unix(4), chmod(2).
+//! How a stream socket is made, and which users may reach a unix socket's file. It neither listens nor connects.
+//! Sources: socket(2), setsockopt(2), unix(4), chmod(2).
 
 use crate::system::wide;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags};

@@ -1,5 +1,5 @@
-//! How a stream socket is made, and who may reach a unix socket's file. It neither listens nor connects. Sources:
-//! socket(2), unix(7), open(2) for `O_PATH`.
+//! How a stream socket is made, and which users may reach a unix socket's file. It neither listens nor connects.
+//! Sources: socket(2), unix(7), open(2) for `O_PATH`.
 
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
