@@ -20,7 +20,8 @@ ledger=${disks[6]}
 # Engine, level, policy.
 ARRAYS=("${@:6}")
 [ ${#ARRAYS[@]} != 0 ] || ARRAYS=(md:5:resync md:5:bitmap md:5:ppl md:5:journal md:6:resync md:6:bitmap md:6:journal
-    mdspace:5:resync mdspace:5:bitmap mdspace:5:ppl mdspace:5:log mdspace:6:resync mdspace:6:bitmap mdspace:6:log)
+    mdspace:5:resync mdspace:5:bitmap mdspace:5:ppl mdspace:5:journal mdspace:5:log
+    mdspace:6:resync mdspace:6:bitmap mdspace:6:journal mdspace:6:log)
 declare -A COUNT=([5]=3 [6]=5)
 # Slots that are missing in the state `lacking`.
 declare -A GONE=([5]=" 1 " [6]=" 1 3 ")
@@ -92,12 +93,15 @@ start_by_md() { # NUMBER POLICY: by force where it must be
 
 create_by_us() { # LEVEL POLICY
     local kept=(--consistency-policy "$2")
+    [ "$2" != journal ] || kept=(--write-journal "$journal")
     "$mdspace" create --level "$1" --chunk ${CHUNK_KIB}K --assume-clean "${kept[@]}" "${all[@]}" >/dev/null || fail "not created"
 }
 
 serve() { # NUMBER ARGUMENT...
+    local offered=("${here[@]}")
+    [ "$policy" != journal ] || offered+=("$journal")
     : >"served.$1"
-    "$mdspace" serve "${here[@]}" --nbd "unix:$PWD/nbd.$1" --control "control.$1" "${@:2}" >"served.$1" 2>&1 &
+    "$mdspace" serve "${offered[@]}" --nbd "unix:$PWD/nbd.$1" --control "control.$1" "${@:2}" >"served.$1" 2>&1 &
     until_true decided "$1"
 }
 decided() { is_refused "$1" || { [ -S "nbd.$1" ] && [ -S "control.$1" ]; }; }

@@ -339,6 +339,54 @@ own_journal() {
     done
 }
 
+# journal_changes LEVEL COUNT: mdspace gives md's array a journal, takes it away, and has the array go on without one that is
+# lost. md uses the array in between.
+journal_changes() {
+    local level=$1 count=$2
+    local -a rest
+    scene="a journal that an array of level $level gets and gives up"
+    rm -f was is
+    blank $((count + 1))
+    rest=("${members[@]:0:count}")
+    mdadm --create /dev/md0 --quiet --run --level="$level" --chunk=16 --raid-devices="$count" --assume-clean --bitmap=none \
+        "${rest[@]}"
+    fill
+    hand copy /dev/md0 0 is 0 -1 afresh
+    stop_md
+
+    "$mdspace" update --write-journal "${members[count]}" "${rest[@]}" >/dev/null 2>notes || fail "a new journal: $(<notes)"
+    used_by_md journal "${members[@]}"
+    "$mdspace" update --write-journal none "${members[@]}" >/dev/null 2>notes || fail "without a journal: $(<notes)"
+    ! mdadm --examine "${members[count]}" >notes 2>&1 || fail "a journal that was given up has a superblock: $(<notes)"
+    used_by_md resync "${rest[@]}"
+
+    # It comes back over its own old blocks.
+    "$mdspace" update --write-journal "${members[count]}" "${rest[@]}" >/dev/null 2>notes || fail "a new journal: $(<notes)"
+    used_by_md journal "${members[@]}"
+    if "$mdspace" update --write-journal none "${rest[@]}" >/dev/null 2>notes; then fail "a lost journal is no question"; fi
+    grep --quiet "force gives it up" notes || fail "a lost journal: $(<notes)"
+    "$mdspace" update --force --write-journal none "${rest[@]}" >/dev/null 2>notes || fail "a lost journal: $(<notes)"
+    used_by_md resync "${rest[@]}"
+    if "$mdspace" read --output got --overwrite "${members[@]}" 2>notes; then fail "the lost journal is taken back"; fi
+    grep --quiet "stale journal" notes || fail "the lost journal: $(<notes)"
+    ((++tried))
+}
+
+# used_by_md POLICY MEMBER...: md assembles them, reads `is`, has this policy, and writes; then `is` is what it holds.
+used_by_md() {
+    local policy=$1
+    shift
+    assemble "$@"
+    is $md/consistency_policy "$policy" || fail "md's policy is $(<$md/consistency_policy), not $policy"
+    cmp is /dev/md0 || fail "md reads other bytes"
+    finished
+    is $md/degraded 0 || fail "md lacks a member"
+    checked
+    hand copy pool $((RANDOM % 2000 * 4096)) /dev/md0 $((9 * 4096)) $((70 * 4096)) direct || fail "$told"
+    hand copy /dev/md0 0 is 0 -1 afresh
+    stop_md
+}
+
 # ---------------------------------------------------------------- reshapes
 
 paused() { # paused AT: md has come so far, in sectors, and waits there
@@ -424,6 +472,8 @@ journaled() {
 own_journaled() {
     own_journal 4 3 -1 1
     own_journal 6 4 -1 0
+    journal_changes 5 3
+    journal_changes 6 4
 }
 shapes() {
     reshape 1 1 --raid-devices=3 --level=5 --chunk=64 -- --raid-devices=4

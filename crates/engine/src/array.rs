@@ -257,6 +257,21 @@ impl<M: Member, C: Clock> Array<M, C> {
         self.0.re_add(candidate).await
     }
 
+    /// Gives the array a write journal, as mdadm's `--add-journal`. Levels 4, 5 and 6 may have one, with metadata 1.1 and
+    /// 1.2, blocks of 4096 bytes or more ([`crate::JournalPlan::ToCome`]), and neither bitmap nor log. `device_uuid` is
+    /// random. [`Array::set_consistency`] takes the journal away.
+    ///
+    /// # Errors
+    /// When the array cannot have one, or the device does not fit, with nothing written; or when a member failed meanwhile.
+    pub async fn add_journal(
+        &self,
+        candidate: Candidate<M>,
+        device_uuid: [u8; 16],
+        overwrite: bool,
+    ) -> Result<(), Refusal> {
+        self.0.add_journal(candidate, device_uuid, overwrite).await
+    }
+
     /// Sets the flags in `set` of a member, and clears those in `clear`, as mdadm's `--write-mostly` and `--nofailfast`.
     ///
     /// # Errors

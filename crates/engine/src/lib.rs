@@ -38,7 +38,7 @@ pub use array::Array;
 pub use base::buffer::{Block, Buffer, Pool, SUMMED_BYTES};
 pub use base::range_lock::{Locking, RangeGuard, RangeLocks};
 pub use base::versioned::Growing;
-pub use control::assemble::{AssembleOptions, CACHE_BYTES, FindWriteBuffer, Offer};
+pub use control::assemble::{AssembleOptions, CACHE_BYTES, FindWriteBuffer, JournalPlan, Offer};
 pub use control::forced::Forced;
 pub use control::grow::Growth;
 pub use control::sweep::{

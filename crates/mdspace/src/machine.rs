@@ -14,7 +14,7 @@ use crate::overlay::{self, Layer, OverlayDirectory};
 use crate::place;
 use crate::write_buffer;
 use engine::inspect::may_replay;
-use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
+use engine::{AssembleOptions, BitmapPolicy, Candidate, JournalPlan, Offer, Pool, Refusal};
 use format::overlay::Holes;
 use futures_util::future::join3;
 use io::{AnyMember, Backend, Choice, Executor, FileMember, Lock, OpenError, OpenOptions, Overlay, RealClock};
@@ -130,6 +130,8 @@ pub(crate) struct Consent {
     pub(crate) ignore_bad_blocks: bool,
     /// As [`AssembleOptions::partial`].
     pub(crate) partial: bool,
+    /// As [`AssembleOptions::journal`].
+    pub(crate) journal: JournalPlan,
 }
 
 impl Machine {
@@ -278,12 +280,13 @@ impl Machine {
         let read_only = purpose != Purpose::Write;
         let offer = if read_only { self.over_logs(offer).await } else { offer };
         let offer = self.beside_write_buffer(offer, purpose);
-        let Consent { force, raid0_layout, ignore_bad_blocks, partial } = consent;
+        let Consent { force, raid0_layout, ignore_bad_blocks, partial, journal } = consent;
         let options = AssembleOptions {
             force,
             raid0_layout,
             ignore_bad_blocks,
             partial,
+            journal,
             read_only,
             replay: read_only,
             bitmap,

@@ -239,6 +239,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("write_journal::entries_of_a_missing_parity_are_gone_before_it_is_recovered"),
     },
     Mutant {
+        name: "journal-named-first",
+        broken: "the members name a new journal before the device has a superblock",
+        by: Test("write_journal::a_journal_that_comes_and_goes_may_be_interrupted_anywhere"),
+    },
+    Mutant {
+        name: "journal-begins-at-one",
+        broken: "a journal that returns begins with the number that its old blocks began with",
+        by: Test("write_journal::a_journal_that_comes_and_goes_may_be_interrupted_anywhere"),
+    },
+    Mutant {
+        name: "journal-not-left-behind",
+        broken: "a journal that was given up is one event behind, which md accepts",
+        by: Test("write_journal::a_journal_that_was_given_up_is_stale_should_it_return"),
+    },
+    Mutant {
         name: "journal-rows-not-completed",
         broken: "a row of which the journal has data alone is written before the journal has its parity",
         by: Test("journal::a_replay_on_the_members_may_be_cut_short_anywhere"),

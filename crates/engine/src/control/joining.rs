@@ -180,7 +180,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Checked again under the metadata lock: two requests may add the same member.
-    fn check_absent(&self, name: &str) -> Result<(), Refusal> {
+    pub(super) fn check_absent(&self, name: &str) -> Result<(), Refusal> {
         match self.core.members().iter().any(|device| device.name == name) {
             true => {
                 let refusal = Refusal::new("a member of this array already").of(name);
@@ -191,7 +191,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Some member's superblock, for the fields in which all agree.
-    fn any_superblock(&self) -> Superblock {
+    pub(super) fn any_superblock(&self) -> Superblock {
         let slots = self.core.roster.slots.borrow();
         let device = slots.iter().flatten().next().expect("a running array has a member");
         device.superblock.borrow().clone()
@@ -209,22 +209,22 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// A device number for a new member: an unused one or, when superblocks have no room for more, the number
     /// of a device that is gone, as md does. The caller makes the absent holder of that number stale before.
     /// Numbers below the slot count belong to the slots of the creation.
-    fn free_number(&self) -> Option<u16> {
+    pub(super) fn free_number(&self, name: &str) -> Result<DeviceNumber, Refusal> {
         let members = self.core.members();
-        let room = members.iter().map(|device| device.superblock.borrow().devices_max()).min()?;
+        let room = members.iter().map(|device| device.superblock.borrow().devices_max()).min().unwrap_or(0);
         let is_held = |number: &u16| members.iter().any(|device| device.superblock.borrow().device_number.0 == *number);
         let record = self.metadata.record();
         let role = |number: &u16| record.roles.get(usize::from(*number)).copied().unwrap_or(DeviceRole::Spare);
         let free = || (self.core.geometry().slots()..room as u16).filter(|number| !is_held(number));
         let is = |wanted: DeviceRole| free().find(|number| role(number) == wanted);
-        is(DeviceRole::Spare).or_else(|| is(DeviceRole::Faulty).filter(|_| !mutant!("numbers-of-the-gone-kept")))
+        let number =
+            is(DeviceRole::Spare).or_else(|| is(DeviceRole::Faulty).filter(|_| !mutant!("numbers-of-the-gone-kept")));
+        number.map(DeviceNumber).ok_or_else(|| Refusal::new("the array has too many devices").of(name))
     }
 
     fn superblock_of_newcomer(&self, name: &str, member: &M, device_uuid: [u8; 16]) -> Result<Superblock, Refusal> {
-        let number = self.free_number();
-        let number = number.ok_or_else(|| Refusal::new("the array has too many devices").of(name))?;
         let bytes = member.limits().bytes;
-        let superblock = self.any_superblock().for_newcomer(DeviceNumber(number), device_uuid, bytes);
+        let superblock = self.any_superblock().for_newcomer(self.free_number(name)?, device_uuid, bytes);
         superblock.map_err(|defect| {
             Refusal::defect(name, defect).advice("a member needs at least the length of the array's smallest")
         })
@@ -233,12 +233,6 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Checks that the new member's parts fall on its blocks, and that the array's data fits.
     fn check_newcomer(&self, name: &str, member: &M, superblock: &Superblock) -> Result<(), Refusal> {
         let limits = member.limits();
-        if u64::from(limits.logical_block_bytes) > self.core.info.block_bytes {
-            let reason = format!("its blocks of {} bytes are larger than the array's", limits.logical_block_bytes);
-            return Err(Refusal::new(reason)
-                .of(name)
-                .advice("start the array with this member to serve it in larger blocks"));
-        }
         let room = limits.bytes.saturating_sub(superblock.data_at().0);
         let used = (0..self.core.geometry().slots())
             .map(|slot| self.core.geometry().used_bytes(Slot(slot)))
@@ -247,6 +241,23 @@ impl<M: Member, C: Clock> Control<M, C> {
         if room < used {
             let reason = format!("{used} bytes of data do not fit the {room} bytes behind the data offset");
             return Err(Refusal::new(reason).of(name).field("superblock.size"));
+        }
+        self.check_blocks_of_newcomer(name, member, superblock)
+    }
+
+    /// Checks that the parts of a new member fall on its blocks.
+    pub(super) fn check_blocks_of_newcomer(
+        &self,
+        name: &str,
+        member: &M,
+        superblock: &Superblock,
+    ) -> Result<(), Refusal> {
+        let limits = member.limits();
+        if u64::from(limits.logical_block_bytes) > self.core.info.block_bytes {
+            let reason = format!("its blocks of {} bytes are larger than the array's", limits.logical_block_bytes);
+            return Err(Refusal::new(reason)
+                .of(name)
+                .advice("start the array with this member to serve it in larger blocks"));
         }
         let party = (name, limits, superblock.clone());
         check_blocks(self.core.geometry(), self.core.info.block_bytes, std::iter::once(party), true)
@@ -394,7 +405,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 }
 
 /// Writes an empty bad-block log, where there is room for one.
-async fn write_empty_log<M: Member>(
+pub(super) async fn write_empty_log<M: Member>(
     member: &M,
     pool: &crate::base::buffer::Pool,
     superblock: &Superblock,

@@ -15,14 +15,14 @@
 
 use crate::base::buffer::Pool;
 use crate::control::forced::slots_text;
-use crate::control::offer::AssembleOptions;
+use crate::control::offer::{AssembleOptions, JournalPlan};
 use crate::device::{Device, DeviceState};
 use crate::metadata::partial_parity::{self, Replayed, Slots};
 use crate::metadata::stripe_log::replay::{self, Found};
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use format::geometry::Geometry;
-use format::superblock::{Resync, Superblock};
+use format::superblock::{DeviceRole, Resync, Superblock};
 use format::units::{Sectors, Slot};
 use std::rc::Rc;
 
@@ -35,6 +35,7 @@ pub(crate) fn check_journal(name: &str, journal: Option<&str>, options: &Assembl
     if journal.is_some() && may_replay(options) {
         return Ok(());
     }
+    let is_given_up = options.journal == JournalPlan::GivenUp;
     if let Some(journal) = journal {
         return refuse(
             journal,
@@ -43,11 +44,12 @@ pub(crate) fn check_journal(name: &str, journal: Option<&str>, options: &Assembl
             "read it with `mdspace read` or `mdspace serve --read-only`, which replay the journal in memory",
         );
     }
-    if !options.read_only {
+    if !options.read_only && !is_given_up {
         return refuse(
             name,
             "the array has a write journal, which is not given: without it the array can only be read",
-            "`mdspace read --force`, or serve it with --read-only --force",
+            "`mdspace read --force`, or serve it with --read-only --force; if the journal is lost, `mdspace update \
+             --write-journal none --force` has the array go on without",
         );
     }
     if !options.force {
@@ -55,15 +57,46 @@ pub(crate) fn check_journal(name: &str, journal: Option<&str>, options: &Assembl
             name,
             "the array has a write journal, which is not given: writes that it alone holds are missing, and no superblock \
              says whether there are any",
-            "give the journal as well, which is replayed in memory; if it is lost, --force reads the array without",
+            match is_given_up {
+                true => "give the journal as well, and nothing is lost; if it is lost, --force gives it up",
+                false => {
+                    "give the journal as well, which is replayed in memory; if it is lost, --force reads the array \
+                          without"
+                }
+            },
         );
     }
     Ok(())
 }
 
-/// The warning for an array that is read without its journal.
-pub(crate) const JOURNAL_WARNING: &str = "the write journal is not given: writes that it alone held are lost, the last \
-    ones may be there in part, and the array is read-only";
+/// The warning for an array that is used without its journal.
+pub(crate) fn journal_warning(options: &AssembleOptions) -> String {
+    let further = match options.journal {
+        JournalPlan::GivenUp => "from now on the array has no journal, and its parity is resynced",
+        JournalPlan::Kept | JournalPlan::ToCome => "the array is read-only",
+    };
+    format!(
+        "the write journal is not given: writes that it alone held are lost, the last ones may be there in part, and \
+         {further}"
+    )
+}
+
+/// Takes the journal that was lost out of what the superblocks are to say, if that is the plan.
+pub(crate) fn give_up_journal<M: Member>(
+    freshest: &mut Superblock,
+    devices: &[Rc<Device<M>>],
+    options: &AssembleOptions,
+) -> bool {
+    let is_here = devices.iter().any(|device| device.state.get() == DeviceState::Journal);
+    let is_due = freshest.journal && !is_here && options.journal == JournalPlan::GivenUp && !options.read_only;
+    if is_due {
+        freshest.journal = false;
+        let journals = freshest.roles.iter_mut().filter(|role| **role == DeviceRole::Journal);
+        journals.for_each(|role| *role = DeviceRole::Faulty);
+        devices.iter().for_each(|device| device.superblock.borrow_mut().journal = false);
+    }
+    is_due
+}
 
 /// Drops the logs unless all superblocks with the most events name one, also those of members without all data. Power
 /// went while the log was being turned on or off, when no write was under way ([`crate::metadata::consistency`]).

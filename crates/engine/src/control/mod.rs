@@ -24,6 +24,7 @@ pub(crate) mod joining;
 pub(crate) mod logs;
 pub(crate) mod lost_roles;
 mod names;
+mod new_journal;
 pub(crate) mod newcomer;
 mod offer;
 pub(crate) mod owed;

@@ -55,6 +55,8 @@ pub struct AssembleOptions {
     pub ignore_bad_blocks: bool,
     /// The layout of a RAID-0 of unequal members whose superblock gives none: 1 original, 2 alternate.
     pub raid0_layout: Option<u32>,
+    /// What is to become of the write journal.
+    pub journal: JournalPlan,
     /// The policy of the write-intent bitmap.
     pub bitmap: BitmapPolicy,
     /// When checksums are verified, where the members have them.
@@ -70,6 +72,19 @@ pub struct AssembleOptions {
     pub gather_bytes: u64,
     /// The most memory, in bytes, for read-ahead of sequential streams on a degraded array; 0 turns it off.
     pub read_ahead_bytes: usize,
+}
+
+/// What is to become of an array's write journal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum JournalPlan {
+    /// It is used as it is. An array whose journal is not given can only be read, with `force`.
+    #[default]
+    Kept,
+    /// The array has none, and is to get one: its blocks have at least 4096 bytes, as a journal's.
+    ToCome,
+    /// If it is not given, it is lost, and the array is to go on without. What it alone held is lost. Parity is resynced; `force` accepts that
+    /// what missing members held may be wrong where a write was under way.
+    GivenUp,
 }
 
 /// Default of [`AssembleOptions::read_ahead_bytes`].
@@ -90,6 +105,7 @@ impl Default for AssembleOptions {
             replay: false,
             ignore_bad_blocks: false,
             raid0_layout: None,
+            journal: JournalPlan::Kept,
             bitmap: BitmapPolicy::default(),
             verify: Verify::default(),
             kernel: None,

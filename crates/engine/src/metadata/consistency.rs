@@ -52,7 +52,7 @@ pub enum ConsistencyPolicy {
     PartialParity,
     /// The stripe log, which md ignores. A bitmap stays.
     StripeLog,
-    /// md's write journal on a device of its own. An array has it from its creation on.
+    /// md's write journal on a device of its own ([`crate::Array::add_journal`]).
     Journal,
 }
 
@@ -74,6 +74,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     pub(crate) async fn set_consistency(&self, policy: ConsistencyPolicy) -> Result<(), Refusal> {
         let change = self.change_without_writes().await?;
         self.check_consistency(policy)?;
+        self.drop_journal(&change).await?;
         if policy != ConsistencyPolicy::StripeLog {
             self.drop_stripe_log(&change).await?;
         }
@@ -104,11 +105,15 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Checks that the array can have this policy, beside what stands in the way of every change.
     pub(crate) fn check_consistency(&self, policy: ConsistencyPolicy) -> Result<(), Refusal> {
-        if self.has_write_journal() || policy == ConsistencyPolicy::Journal {
-            let refusal = Refusal::new("an array has a write journal from its creation on, or never");
+        if policy == ConsistencyPolicy::Journal {
+            let refusal = Refusal::new("a write journal needs a device, and is given to an array that is not served");
+            return Err(refusal.advice("stop the array; then `mdspace update --write-journal DEVICE MEMBER...`"));
+        }
+        if self.has_write_journal() && policy != ConsistencyPolicy::Resync {
+            let refusal = Refusal::new("the array has a write journal, which md allows beside nothing else");
             return Err(refusal
                 .field("superblock.feature_map")
-                .advice("md turns a failed journal off: echo resync >/sys/block/mdX/md/consistency_policy"));
+                .advice("give it up first: `mdspace set consistency-policy=resync`"));
         }
         if policy != ConsistencyPolicy::Bitmap {
             self.check_bitmap_can_be_removed()?;

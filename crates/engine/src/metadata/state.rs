@@ -13,7 +13,7 @@ use crate::metadata::stripe_log::StripeLog;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use format::geometry::Geometry;
-use std::cell::{OnceCell, Ref, RefMut};
+use std::cell::{Ref, RefMut};
 use std::rc::Rc;
 
 /// Superblocks and bitmap of an array.
@@ -26,7 +26,7 @@ pub(crate) struct Metadata<M: Member, C: Clock> {
     lock: MetadataLock,
     parity_log: Guarded<Option<Rc<ParityLog>>>,
     stripe_log: Guarded<Option<Rc<StripeLog>>>,
-    journal: OnceCell<Rc<JournalLog<M>>>,
+    journal: Guarded<Option<Rc<JournalLog<M>>>>,
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
@@ -38,7 +38,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let parity_log = Guarded::new(parity_log.map(Rc::new));
         let stripe_log = Guarded::new(core.context.stripe_log().map(StripeLog::new).map(Rc::new));
         let (marked_dirty, lock) = (Signal::default(), MetadataLock::default());
-        Self { core, record, marked_dirty, intent, lock, parity_log, stripe_log, journal: OnceCell::new() }
+        Self { core, record, marked_dirty, intent, lock, parity_log, stripe_log, journal: Guarded::new(None) }
     }
 
     /// The right to change superblocks and bitmap. Rounds follow each other in the order of these calls. The array may
@@ -104,12 +104,13 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// The write journal that is in use.
     pub(crate) fn journal(&self) -> Option<Rc<JournalLog<M>>> {
-        self.journal.get().cloned()
+        self.journal.borrow().clone()
     }
 
-    /// From now on writes go to this journal first.
-    pub(super) fn keep_journal(&self, log: JournalLog<M>) {
-        assert!(self.journal.set(Rc::new(log)).is_ok(), "an array has one journal");
+    /// From now on writes go to this journal first, or to none. No write is under way.
+    pub(super) fn set_journal(&self, guard: &MetadataGuard<'_>, log: Option<JournalLog<M>>) {
+        *self.journal.borrow_mut(guard) = log.map(Rc::new);
+        self.lock_whole_stripes();
     }
 
     /// From now on this is the array's bitmap, or it has none.

@@ -151,6 +151,33 @@ impl Superblock {
         device_uuid: [u8; 16],
         member_bytes: u64,
     ) -> Result<Self, Defect> {
+        let newcomer = self.newcomer(device_number, device_uuid, member_bytes)?;
+        area::check(&newcomer, member_bytes)?;
+        Ok(newcomer)
+    }
+
+    /// As [`Self::for_newcomer`], for the write journal of the array instead of a spare. Its log begins at the first block.
+    ///
+    /// # Errors
+    /// When there is no room for the metadata and a block.
+    pub fn for_journal(
+        &self,
+        device_number: DeviceNumber,
+        device_uuid: [u8; 16],
+        member_bytes: u64,
+    ) -> Result<Self, Defect> {
+        let newcomer = self.newcomer(device_number, device_uuid, member_bytes)?;
+        let mut journal = Self { journal: true, journal_tail: Some(Sectors(0)), ..newcomer };
+        let number = usize::from(device_number.0);
+        if journal.roles.len() <= number {
+            journal.roles.resize(number + 1, DeviceRole::Spare);
+        }
+        journal.roles[number] = DeviceRole::Journal;
+        area::check(&journal, member_bytes)?;
+        Ok(journal)
+    }
+
+    fn newcomer(&self, device_number: DeviceNumber, device_uuid: [u8; 16], member_bytes: u64) -> Result<Self, Defect> {
         let at = match self.version {
             Version::V0_90 => None,
             version => version.place(member_bytes),
@@ -165,7 +192,7 @@ impl Superblock {
             Version::V1_0 => super_offset.0.saturating_sub(self.super_offset.0 - self.data_size.0),
             _ => Sectors::from_bytes_down(member_bytes).0.saturating_sub(self.data_offset.0),
         };
-        let newcomer = Self {
+        Ok(Self {
             super_offset,
             data_size: Sectors(data_end),
             device_number,
@@ -178,9 +205,7 @@ impl Superblock {
             bad_blocks: self.bad_blocks.map(|log| BadBlockPlace { in_use: false, ..log }),
             journal_tail: None,
             ..self.clone()
-        };
-        area::check(&newcomer, member_bytes)?;
-        Ok(newcomer)
+        })
     }
 }
 

@@ -128,6 +128,75 @@ fn after_a_kill_a_missing_member_is_right_without_force() {
 }
 
 #[test]
+fn an_array_gets_a_write_journal_and_gives_it_up() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 16K --size 8M a b c").ok();
+    let bytes = (0..4_u32 << 20).map(|at| (at / 997) as u8).collect::<Vec<_>>();
+    here.run_with("write a b c", &bytes).ok();
+    std::fs::write(here.path().join("j"), vec![0; 3 << 20]).expect("room"); // shorter than a member
+    let holds = |members: &str, policy: &str| {
+        let read = here.run(&format!("read {members} --length 4M"));
+        assert!(read.ok().stdout == bytes, "{members}");
+        let server = Server::of(&here, &format!("serve {members} --nbd unix:n --control k"));
+        let status = parsed(&here.run("status --json --control k").ok().text());
+        assert_eq!(status["consistency_policy"], policy, "{members}");
+        here.run("stop --control k").ok();
+        assert_eq!(server.wait(), Some(0));
+    };
+    here.run("update --write-journal none a b c").expect(2, &["the array has none"]);
+    let given = parsed(&here.run("update --json --write-journal j a b c").ok().text());
+    assert!(given["write_journal"].as_str().is_some_and(|name| name.ends_with('j')), "{given}");
+    holds("a b c j", "journal");
+    here.run("update --write-journal j a b c j").expect(2, &["j"]);
+    here.run("update --write-journal none a b c j").ok();
+    holds("a b c", "resync");
+    // A served array gives it up as well.
+    here.run("update --write-journal j a b c").ok();
+    let server = Server::of(&here, "serve a b c j --nbd unix:n --control k");
+    here.run("set consistency-policy=bitmap --control k").expect(2, &["write journal", "consistency-policy=resync"]);
+    here.run("set consistency-policy=resync --control k").ok();
+    here.run("stop --control k").ok();
+    assert_eq!(server.wait(), Some(0));
+    holds("a b c", "resync");
+    // One that is lost.
+    here.run("update --write-journal j a b c").ok();
+    here.run("serve a b c --nbd unix:n").expect(2, &["write journal, which is not given", "--write-journal none"]);
+    let before = here.contents(&["a", "b", "c"]);
+    here.run("update --write-journal none a b c")
+        .expect(2, &["write journal, which is not given", "--force gives it up"]);
+    assert!(here.contents(&["a", "b", "c"]) == before, "something was written");
+    let forced = here.run("update --force --write-journal none a b c");
+    assert!(forced.ok().stderr.contains("the array has no journal"), "{}", forced.stderr);
+    holds("a b c", "resync");
+}
+
+#[test]
+fn a_device_that_cannot_be_the_journal_is_refused_and_stays_as_it_is() {
+    let table = [
+        ("--level 5 a b c", "short", "short: "),
+        ("--level 5 a b c", "used", "belongs to an array already"),
+        ("--level 5 --bitmap internal a b c", "j", "beside a bitmap or a log"),
+        ("--level 5 --consistency-policy log a b c", "j", "beside a bitmap or a log"),
+        ("--level 5 --metadata 1.0 a b c", "j", "metadata 1.0"),
+        ("--level 1 a b", "j", "only levels 4, 5 and 6"),
+        ("--level 5 a b c", "a", "in use"),
+    ];
+    for (words, device, reason) in table {
+        let here = Workplace::new();
+        here.run("create --level 1 --size 8M used other").ok();
+        std::fs::write(here.path().join("short"), vec![0; 64 << 10]).expect("room");
+        std::fs::write(here.path().join("j"), vec![0; 8 << 20]).expect("room");
+        here.run(&format!("create --size 8M {words}")).ok();
+        let members: Vec<&str> = words.split(' ').filter(|word| word.len() == 1 && "abc".contains(word)).collect();
+        let before = here.contents(&[&members[..], &["short", "used", "j"]].concat());
+        let refused = here.run(&format!("update --write-journal {device} {}", members.join(" ")));
+        refused.expect(2, &[reason]);
+        let after = here.contents(&[&members[..], &["short", "used", "j"]].concat());
+        assert!(after == before, "{words} {device}: something was written");
+    }
+}
+
+#[test]
 fn a_write_journal_that_contradicts_the_array_is_refused_by_name() {
     let table = [
         ("--level 1 --write-journal j a b", "only levels 4, 5 and 6 have a write journal"),
@@ -156,9 +225,8 @@ fn a_killed_server_of_an_array_with_a_write_journal_has_lost_nothing_and_needs_n
     let status = parsed(&here.run("status --json --control k").ok().text());
     assert_eq!(status["consistency_policy"], "journal");
     assert_eq!(status["members"][4]["state"], "journal");
-    for policy in ["resync", "bitmap", "log"] {
-        here.run(&format!("set consistency-policy={policy} --control k"))
-            .expect(2, &["from its creation on, or never"]);
+    for policy in ["ppl", "bitmap", "log"] {
+        here.run(&format!("set consistency-policy={policy} --control k")).expect(2, &["write journal", "=resync"]);
     }
     here.run("remove j --control k").expect(2, &["write journal"]);
     let mut client = Nbd::connect(here.path().join("n").to_str().expect("UTF-8"));

@@ -4,10 +4,12 @@
 
 use super::log_scene::{Scene, Seen, Shape, assemble, histories, play, superblock_of};
 use super::policy_records;
-use engine::{AssembleOptions, Candidate, ConsistencyPolicy, Durability};
+use engine::{AssembleOptions, Candidate, ConsistencyPolicy, Durability, JournalPlan, Refusal};
 use format::geometry::{Level, default_layout};
 use format::superblock::{DeviceRole, Version};
+use futures_util::future::{join, join_all};
 use mdspace_sim::{Random, SimMember, World};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -151,6 +153,179 @@ fn what_a_journal_must_not_be_used_for_is_refused_by_name() {
         }
         let words = refused(&scene.here(), AssembleOptions::default()).await;
         assert!(words.contains("m3") && words.contains("do not call device 3 their journal"), "{words}");
+    };
+    world.run(course, || false).expect("the power does not go");
+}
+
+/// What a loss of power has met while a journal came and went.
+#[derive(Debug, Default)]
+struct Met {
+    boundaries: u64,
+    journaled: u64,
+    plain: u64,
+    lost_with_journal: u64,
+    left_behind: u64,
+}
+
+/// What a loss of power leaves, with all members and without one. `journal` has been given to the array, or will be.
+fn look(scene: &Scene, journal: &SimMember, context: &str, cut: u64, met: &mut Met) {
+    let mut random = Random::new(cut);
+    let world = World::new(cut);
+    let mut truth = scene.truth.borrow().clone();
+    truth.interrupted();
+    let mut of_power_loss = |member: &SimMember| {
+        let image = member.after_power_loss(&mut random);
+        SimMember::new(member.name(), &world, image, Rc::default()).with_blocks(scene.shape.block_bytes)
+    };
+    let left: Vec<SimMember> = scene.here().iter().map(&mut of_power_loss).collect();
+    let journal = of_power_loss(journal);
+    let is_one = |member: &SimMember| {
+        let image = member.contents();
+        image[4096..4100] == [0xfc, 0x4e, 0x2b, 0xa9] // md's magic number
+    };
+    for lost in [None, Some(cut as usize % left.len())] {
+        let here = left.iter().enumerate().filter(|(index, _)| Some(*index) != lost).map(|(_, member)| member.clone());
+        let check = async {
+            let mut members: Vec<SimMember> = here.collect();
+            if is_one(&journal) {
+                members.push(journal.clone());
+            }
+            let mut assembled = assemble(&members, AssembleOptions::default(), &world).await;
+            let is_unnamed =
+                |refusal: &Refusal| ["their journal", "a stale journal"].iter().any(|why| refusal.reason.contains(why));
+            if is_one(&journal) && assembled.as_ref().is_err_and(is_unnamed) {
+                met.left_behind += 1;
+                members.pop();
+                assembled = assemble(&members, AssembleOptions::default(), &world).await;
+            }
+            match assembled {
+                Ok(array) => {
+                    let has_journal = array.status().consistency_policy == "journal";
+                    met.journaled += u64::from(has_journal);
+                    met.plain += u64::from(!has_journal);
+                    met.lost_with_journal += u64::from(has_journal && lost.is_some());
+                    assert_eq!(scene.check(&array, &truth).await.first_wrong, None, "{context} without {lost:?}");
+                }
+                Err(refusal) => {
+                    let is_write_hole = refusal.reason.contains("dirty and degraded");
+                    assert!(is_write_hole && lost.is_some(), "{context} without {lost:?}: {refusal}");
+                }
+            }
+        };
+        world.run(check, || false).expect("the power does not go");
+        world.forget_all();
+    }
+    met.boundaries += 1;
+}
+
+#[test]
+fn a_journal_that_comes_and_goes_may_be_interrupted_anywhere() {
+    let mut met = Met::default();
+    for (level, slots, block_bytes) in [(Level::Raid5, 3, 512), (Level::Raid6, 4, 4096)] {
+        let shape = Shape {
+            policy: ConsistencyPolicy::Resync,
+            level,
+            slots,
+            layout: default_layout(level),
+            block_bytes,
+            ..SHAPE
+        };
+        let world = World::new(slots.into());
+        let scene = world.run(Scene::new(shape, &world), || false).expect("the power does not go");
+        let bytes = scene.members[0].contents().len();
+        let journal = SimMember::new("journal".to_owned(), &world, vec![0; bytes], scene.boundaries.clone())
+            .with_blocks(block_bytes);
+        let random = RefCell::new(Random::new(slots.into()));
+        let course = async {
+            let options = AssembleOptions { journal: JournalPlan::ToCome, ..AssembleOptions::default() };
+            let array = assemble(&scene.here(), options, &world).await.expect("enough members");
+            let writer = async |_| {
+                for _ in 0..10 {
+                    scene.request(&array, &random).await;
+                }
+            };
+            let changes = async {
+                // The journal comes back over its own old blocks.
+                for uuid in [8, 9, 10] {
+                    array.add_journal(candidate(&journal), [uuid; 16], false).await.expect("it fits");
+                    scene.request(&array, &random).await;
+                    scene.request(&array, &random).await;
+                    array.set_consistency(ConsistencyPolicy::Resync).await.expect("nothing fails");
+                    scene.request(&array, &random).await;
+                }
+            };
+            join(join_all((0..2).map(writer)), changes).await;
+            array.stop().await.expect("nothing fails");
+        };
+        let cuts = Cell::new(scene.boundaries.get());
+        let met = RefCell::new(&mut met);
+        let look_at_each = || {
+            while cuts.get() < scene.boundaries.get() {
+                cuts.set(cuts.get() + 1);
+                look(&scene, &journal, &format!("{level:?} cut at {}", cuts.get()), cuts.get(), &mut met.borrow_mut());
+            }
+            false
+        };
+        world.run(course, look_at_each).expect("the power does not go");
+    }
+    let Met { boundaries, journaled, plain, lost_with_journal, left_behind } = met;
+    assert!(
+        boundaries > 300 && journaled > 200 && plain > 200 && lost_with_journal > 100 && left_behind > 0,
+        "{met:?}"
+    );
+}
+
+#[test]
+fn a_journal_that_was_given_up_is_stale_should_it_return() {
+    let world = World::new(5);
+    let course = async {
+        let scene = Scene::new(SHAPE, &world).await;
+        let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
+        array.write(0, array.pool().copy_of(&[7; 4096]), Durability::Stable).await.expect("nothing fails");
+        let journal = scene.members.last().expect("there is one");
+        let before = journal.contents();
+        array.set_consistency(ConsistencyPolicy::Resync).await.expect("nothing fails");
+        let read = array.read(0, array.pool().take(4096)).await.expect("nothing fails");
+        assert_eq!(read[..], [7; 4096]);
+        array.write(0, array.pool().copy_of(&[8; 4096]), Durability::Stable).await.expect("nothing fails");
+        array.stop().await.expect("nothing fails");
+        let array = assemble(&scene.here()[..3], AssembleOptions::default(), &world).await.expect("whole");
+        assert_eq!(array.status().consistency_policy, "resync");
+        assert_eq!(array.status().state, "clean");
+        drop(array);
+        journal.plant(0, &before);
+        let refused = assemble(&scene.here(), AssembleOptions::default(), &world).await.map(drop);
+        let refused = refused.expect_err("an old copy of the journal").to_string();
+        assert!(refused.contains("a stale journal"), "{refused}");
+    };
+    world.run(course, || false).expect("the power does not go");
+}
+
+#[test]
+fn an_array_goes_on_without_a_journal_that_is_lost() {
+    let world = World::new(4);
+    let course = async {
+        let scene = Scene::new(SHAPE, &world).await;
+        let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
+        array.write(0, array.pool().copy_of(&[7; 4096]), Durability::Stable).await.expect("nothing fails");
+        drop(array);
+        let without = &scene.here()[..3];
+        let given_up = AssembleOptions { journal: JournalPlan::GivenUp, ..AssembleOptions::default() };
+        let refused = assemble(without, given_up.clone(), &world).await.map(drop).expect_err("writes may be lost");
+        assert!(refused.to_string().contains("--force gives it up"), "{refused}");
+        // A member that is missing as well is taken to be right, by the same word.
+        let forced = AssembleOptions { force: true, ..given_up };
+        let array = assemble(without, forced, &world).await.expect("by force");
+        assert!(array.status().warnings.iter().any(|warning| warning.contains("no journal")));
+        array.stop().await.expect("nothing fails");
+        let array = assemble(without, AssembleOptions::default(), &world).await.expect("it has no journal");
+        let status = array.status();
+        assert_eq!((status.consistency_policy, status.in_agreement), ("resync", false), "parity is resynced");
+        array.write(8192, array.pool().copy_of(&[8; 4096]), Durability::Stable).await.expect("nothing fails");
+        drop(array);
+        let refused = assemble(&scene.here(), AssembleOptions::default(), &world).await.map(drop);
+        let refused = refused.expect_err("the journal was left behind");
+        assert!(refused.to_string().contains("a stale journal"), "{refused}");
     };
     world.run(course, || false).expect("the power does not go");
 }

@@ -68,7 +68,7 @@ pub(super) fn agreement(
 ) -> Result<(Resync, bool), Refusal> {
     let lacks_journal = freshest.journal && !matches!(log, Log::Journal { .. });
     if lacks_journal {
-        warnings.texts.push(logs::JOURNAL_WARNING.to_owned());
+        warnings.texts.push(logs::journal_warning(options));
     }
     // With a journal, superblocks say clean while the array is in use.
     let resync = if lacks_journal { Resync::From(Sectors(0)) } else { freshest.resync };

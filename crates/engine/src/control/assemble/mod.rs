@@ -21,4 +21,4 @@ mod shape;
 mod start;
 mod supported;
 
-pub use crate::control::offer::{AssembleOptions, CACHE_BYTES, FindWriteBuffer, LeftOut, Offer};
+pub use crate::control::offer::{AssembleOptions, CACHE_BYTES, FindWriteBuffer, JournalPlan, LeftOut, Offer};

@@ -4,7 +4,7 @@
 
 use crate::control::blocks::{check_blocks, largest_block, noted_block};
 use crate::control::forced::{Rescue, slots_text};
-use crate::control::offer::{AssembleOptions, CACHE_BYTES, LeftOut};
+use crate::control::offer::{AssembleOptions, CACHE_BYTES, JournalPlan, LeftOut};
 use crate::control::{forced, lost_roles};
 use crate::core::personality::{StripeUnits, personality};
 use crate::data::cache::PAGE_BYTES;
@@ -138,10 +138,15 @@ fn left_out_text(left_out: &[LeftOut]) -> String {
 ///
 /// # Errors
 /// A size in the superblock that no device has.
-fn block_bytes<M: Member>(devices: &[Rc<Device<M>>], freshest: &Superblock) -> Result<u64, String> {
+fn block_bytes<M: Member>(
+    devices: &[Rc<Device<M>>],
+    freshest: &Superblock,
+    options: &AssembleOptions,
+) -> Result<u64, String> {
     let largest = largest_block(devices.iter().map(|device| &device.member));
     let has_checksums = devices.iter().any(|device| device.checksums.get().is_some());
-    let has_journal = devices.iter().any(|device| device.state.get() == DeviceState::Journal);
+    let has_journal = options.journal == JournalPlan::ToCome
+        || devices.iter().any(|device| device.state.get() == DeviceState::Journal);
     Ok(largest.max(if has_checksums || has_journal { BLOCK_BYTES } else { 0 }).max(noted_block(freshest)?))
 }
 
@@ -150,13 +155,13 @@ pub(super) fn check_block_bytes<M: Member>(
     geometry: &Geometry,
     devices: &[Rc<Device<M>>],
     (name, freshest): (&str, &Superblock),
-    is_writable: bool,
+    options: &AssembleOptions,
 ) -> Result<u64, Refusal> {
-    let block_bytes = block_bytes(devices, freshest)
+    let block_bytes = block_bytes(devices, freshest, options)
         .map_err(|reason| Refusal::new(reason).of(name).field("superblock.logical_block_size"))?;
     let parties =
         devices.iter().map(|device| (&*device.name, device.member.limits(), device.superblock.borrow().clone()));
-    check_blocks(geometry, block_bytes, parties, is_writable)?;
+    check_blocks(geometry, block_bytes, parties, !options.read_only)?;
     Ok(block_bytes)
 }
 

@@ -28,7 +28,7 @@ use crate::metadata::Metadata;
 use crate::metadata::bitmap::intent::IntentBitmap;
 use crate::metadata::bitmap::load::{LoadContext, load_file, read_all};
 use crate::metadata::bitmap::lockless::Lockless;
-use crate::metadata::record::Record;
+use crate::metadata::record::{ROUNDS_TO_EJECT, Record};
 use crate::metadata::stripe_log;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
@@ -144,6 +144,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let (resync, agreed) = agreement(&geometry, &freshest, &rescue, &log, &mut warnings, &options)
             .map_err(|refusal| if is_built { refusal } else { refusal.because(UNBUILT) })
             .map_err(|refusal| refusal.because(&missing_text(&geometry, &missing, &left_out)))?;
+        let journal_given_up = logs::give_up_journal(&mut freshest, &devices, &options);
         let is_replayed = matches!(log, Log::Stripes(_));
         // Members that are absent lack the replay, so they must not return. And md does not know of a stripe log.
         let is_degraded = (0..geometry.slots()).map(Slot).any(missing);
@@ -174,12 +175,16 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let mut record = first_record(&freshest, resync, &slots, &spares, &election, &rescue, intent.is_some());
+        if journal_given_up {
+            // Should it be found after all, it must not be replayed.
+            record.rounds_pending = record.rounds_pending.max(ROUNDS_TO_EJECT);
+        }
         let is_news = has_replay_to_tell || (options.force && !warnings.texts.is_empty());
         record.is_assembly_pending = is_news && !options.read_only;
         if !keeps_log {
             find_checksums().await;
         }
-        let block_bytes = check_block_bytes(&geometry, &devices, (&freshest_name, &freshest), !options.read_only)?;
+        let block_bytes = check_block_bytes(&geometry, &devices, (&freshest_name, &freshest), &options)?;
         let forced_members = if rescue.taken.is_empty() { Vec::new() } else { rescue.forced };
         let origin = AssemblyReport { left_out, forced: forced_members, warnings: warnings.texts };
         let assembled = Assembled {

@@ -58,9 +58,23 @@ impl<M: Member> JournalLog<M> {
     /// # Errors
     /// When this engine cannot write to such a journal.
     pub(crate) fn found(journal: &Journal<M>, replayed: &Replayed, parity: &Parity) -> Result<Self, Refusal> {
-        let (device, superblock) = (journal.device.clone(), journal.device.superblock.borrow());
+        let ring = Ring::of(&journal.device.superblock.borrow());
+        let live = Live::found(ring, journal.tail(), replayed.blocks, replayed.sequence);
+        Self::with(&journal.device, live, parity)
+    }
+
+    /// The log of a device that holds nothing but an empty meta block of this number, at its begin.
+    ///
+    /// # Errors
+    /// When this engine cannot write to such a journal.
+    pub(super) fn new(device: &Rc<Device<M>>, sequence: u64, parity: &Parity) -> Result<Self, Refusal> {
+        let ring = Ring::of(&device.superblock.borrow());
+        Self::with(device, Live::found(ring, Sectors(0), 1, sequence.wrapping_add(1)), parity)
+    }
+
+    fn with(device: &Rc<Device<M>>, live: Live, parity: &Parity) -> Result<Self, Refusal> {
+        let superblock = device.superblock.borrow();
         let rows_bytes = rows_bytes(&superblock, parity).map_err(|refusal| refusal.of(&device.name))?;
-        let live = Live::found(Ring::of(&superblock), journal.tail(), replayed.blocks, replayed.sequence);
         Ok(Self {
             set_uuid: superblock.set_uuid,
             batches: Batches::default(),

@@ -13,6 +13,7 @@
 //!
 //! Facts: `drivers/md/raid5-cache.c`; `super_1_sync` in `drivers/md/md.c` (`MD_JOURNAL_CLEAN`).
 
+mod change;
 mod layout;
 pub(crate) mod log;
 pub(crate) mod replay;
@@ -125,7 +126,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// member that lacks it could return, and the journal must repeat it.
     pub(crate) async fn begin_journal(&self, log: JournalLog<M>) -> Result<(), ArrayError> {
         self.end_journal_of(&log).await?;
-        self.keep_journal(log);
+        let guard = self.lock().await;
+        self.set_journal(&guard, Some(log));
         Ok(())
     }
 

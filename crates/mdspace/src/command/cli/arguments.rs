@@ -18,6 +18,7 @@ use crate::command::text::size::{Size, parse_sensible};
 use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use format::geometry::Level;
 use io::{Backend, Choice};
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -579,15 +580,17 @@ fn parse_component(text: &str) -> Result<NewSize, String> {
 /// `update`
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("changes").args(["uuid", "name", "homehost", "no_bad_block_log", "clear_logical_block_size",
-    "resync", "preferred_minor"]).required(true).multiple(true)))]
+    "resync", "preferred_minor", "write_journal"]).required(true).multiple(true)))]
 #[command(after_help = "\
 Examples:
   mdspace update --name data a.img b.img c.img
   mdspace update --uuid random '/dev/sd[b-d]'      after copying an array's disks: the copy gets its own uuid
   mdspace update --homehost $(hostname) '*.img'
   mdspace update --clear-logical-block-size '*.img' before an older kernel is to take the array
+  mdspace update --write-journal /dev/nvme0n1p3 '/dev/sd[b-e]'
+  mdspace update --write-journal none '/dev/sd[b-e]' /dev/nvme0n1p3
 
-Give all current members. Only superblocks, and the bitmap's with --uuid, are written. If the command is \
+Give all current members. Only superblocks, the bitmap's with --uuid, and a new journal are written. If the command is \
 interrupted, repeat it; with --uuid, with the same new UUID.")]
 pub(crate) struct UpdateArguments {
     /// The members of an array that is not served, in any order
@@ -622,6 +625,22 @@ pub(crate) struct UpdateArguments {
     #[arg(long, value_name = "NUMBER")]
     pub(crate) preferred_minor: Option<u32>,
 
+    /// Keep a write journal on this device from now on: levels 4, 5 and 6, without a bitmap or another log. Or give it up:
+    /// `none`, with the journal among the members, or with --force if it is lost
+    #[arg(
+        long,
+        value_name = "DEVICE|none",
+        value_parser = parse_new_journal,
+        conflicts_with_all = [
+            "uuid", "name", "homehost", "no_bad_block_log", "clear_logical_block_size", "resync", "preferred_minor",
+        ]
+    )]
+    pub(crate) write_journal: Option<NewJournal>,
+
+    /// With --write-journal: overwrite what the device holds; or accept that writes are lost with the old journal
+    #[arg(long, requires = "write_journal")]
+    pub(crate) force: bool,
+
     #[command(flatten)]
     pub(crate) overlay: Overlay,
 
@@ -637,6 +656,18 @@ pub(crate) enum NewUuid {
     Random,
     /// This one
     Given(ArrayUuid),
+}
+
+/// The write journal that an array is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NewJournal {
+    None,
+    /// On this device
+    Device(PathBuf),
+}
+
+fn parse_new_journal(text: &str) -> Result<NewJournal, Infallible> {
+    Ok(if text == "none" { NewJournal::None } else { NewJournal::Device(text.into()) })
 }
 
 fn parse_new_uuid(text: &str) -> Result<NewUuid, String> {

@@ -11,6 +11,7 @@ mod examine;
 mod generate;
 mod grow;
 mod habits;
+mod journal;
 mod lost_files;
 mod map_file;
 mod mapped_read;

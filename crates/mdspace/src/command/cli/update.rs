@@ -6,6 +6,7 @@
 //! that was interrupted leaves two uuids; repeating the command with the same new one completes it.
 
 use crate::command::cli::arguments::{NewUuid, UpdateArguments};
+use crate::command::cli::journal;
 use crate::command::opening::members::expand;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json, tell};
@@ -31,6 +32,9 @@ struct Planned {
 pub(crate) fn run(arguments: &UpdateArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let machine = Machine::start(kernel, Arena::Small)?.over(arguments.overlay.directory())?;
     machine.run(async {
+        if let Some(new) = &arguments.write_journal {
+            return journal::change(&machine, arguments, new).await;
+        }
         let paths = expand(&arguments.members)?;
         let set_uuid = match arguments.uuid {
             Some(NewUuid::Random) => Some(random()?),

@@ -248,7 +248,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         None,
         Nothing,
         &[Manage],
-        Later("give an array its journal when it is made: --create --write-journal"),
+        Later("stop the array; then `mdspace update --write-journal DEVICE MEMBER...`"),
     ),
     row(&["consistency-policy"], Some('k'), Value, &[Create], Ours("`mdspace create --consistency-policy`")),
     row(

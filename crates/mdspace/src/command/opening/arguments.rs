@@ -214,7 +214,8 @@ impl AssembleArguments {
     /// What the user consents to.
     pub(crate) fn consent(&self) -> Consent {
         let raid0_layout = self.raid0_layout.map(Raid0Layout::number);
-        Consent { force: self.force, raid0_layout, ignore_bad_blocks: self.ignore_bad_blocks, partial: self.partial }
+        let Self { force, ignore_bad_blocks, partial, .. } = *self;
+        Consent { force, raid0_layout, ignore_bad_blocks, partial, ..Consent::default() }
     }
 
     /// `members` and `bitmap`, with defaults for everything else.
