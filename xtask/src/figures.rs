@@ -100,7 +100,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         bail!("mdspace does not build");
     }
     let path = root().join("docs/bench.md");
-    let mut document = Document { text: String::new(), page: fs::read_to_string(&path)?, only: arguments.only.clone() };
+    let day = String::from_utf8(Command::new("date").args(["--utc", "+%F"]).output()?.stdout)?.trim().to_owned();
+    let page = fs::read_to_string(&path)?;
+    let mut document = Document { text: String::new(), page, day, only: arguments.only.clone() };
     if document.begin(HEAD) {
         for (level, members) in COUNTED {
             let members_text = members.to_string();
@@ -152,6 +154,8 @@ struct Document {
     text: String,
     /// The old document.
     page: String,
+    /// Today.
+    day: String,
     only: Option<String>,
 }
 
@@ -160,7 +164,8 @@ impl Document {
     fn begin(&mut self, text: &str) -> bool {
         let heading = text.lines().find(|line| line.starts_with("## ")).expect("a section has a heading");
         if self.only.as_ref().is_none_or(|words| heading.contains(words)) {
-            self.add(text);
+            let (before, after) = text.split_once(heading).expect("the heading is there");
+            self.add(format!("{before}{heading}\n\n{}{after}", stamp(&heading[3..], &self.day, &processor())));
             return true;
         }
         self.text += section(&self.page, heading);
@@ -171,6 +176,23 @@ impl Document {
         print!("{}", part.as_ref());
         self.text += part.as_ref();
     }
+}
+
+/// When, where and how a section was measured.
+fn stamp(section: &str, day: &str, processor: &str) -> String {
+    format!("*{day}, {processor}: `cargo xtask figures --only '{section}'`*\n")
+}
+
+/// This machine's processor, and what matters most of its instructions.
+fn processor() -> String {
+    let told = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| told.lines().find(|line| line.starts_with(name))?.split_once(": ");
+    let model = field("model name").map_or(std::env::consts::ARCH, |(_, model)| model);
+    let flags = field("flags").map_or("", |(_, flags)| flags);
+    let has = |flag: &str| flags.split(' ').any(|own| own == flag);
+    let vectors = [("avx512f", " with AVX-512"), ("avx2", " with AVX2")];
+    let vectors = vectors.iter().find(|(flag, _)| has(flag)).map_or("", |(_, words)| words);
+    format!("{model}{vectors}")
 }
 
 /// The measurements of speed, with the driver's sweeps beside those of mdspace.
@@ -706,9 +728,18 @@ mod tests {
 
     #[test]
     fn only_requested_sections_are_replaced() {
-        let mut document = Document { text: String::new(), page: PAGE.to_owned(), only: Some("Two".to_owned()) };
+        let mut document = Document {
+            text: String::new(),
+            page: PAGE.to_owned(),
+            day: "2026-11-27".to_owned(),
+            only: Some("Two".to_owned()),
+        };
         assert!(!document.begin("# Page\n\n## One\n") && document.begin("\n## Two\n"));
         document.add("d\n");
-        assert!(document.text.ends_with("### Part\n\n## Two\nd\n"), "{:?}", document.text);
+        let (kept, new) = document.text.split_once("## Two\n\n*2026-11-27, ").expect("it has a new section");
+        assert!(
+            kept.ends_with("### Part\n\n") && new.ends_with(": `cargo xtask figures --only 'Two'`*\n\nd\n"),
+            "{new:?}"
+        );
     }
 }

@@ -246,7 +246,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "journal-begins-at-one",
         broken: "a journal that returns begins with the number that its old blocks began with",
-        by: Test("write_journal::a_journal_that_comes_and_goes_may_be_interrupted_anywhere"),
+        by: Test("write_journal::old_blocks_of_a_journal_that_returns_are_not_replayed"),
     },
     Mutant {
         name: "journal-not-left-behind",

@@ -287,16 +287,34 @@ fn a_journal_that_was_given_up_is_stale_should_it_return() {
         array.set_consistency(ConsistencyPolicy::Resync).await.expect("nothing fails");
         let read = array.read(0, array.pool().take(4096)).await.expect("nothing fails");
         assert_eq!(read[..], [7; 4096]);
-        array.write(0, array.pool().copy_of(&[8; 4096]), Durability::Stable).await.expect("nothing fails");
-        array.stop().await.expect("nothing fails");
-        let array = assemble(&scene.here()[..3], AssembleOptions::default(), &world).await.expect("whole");
-        assert_eq!(array.status().consistency_policy, "resync");
-        assert_eq!(array.status().state, "clean");
         drop(array);
+        assert!(journal.contents()[4096..8192].iter().all(|byte| *byte == 0), "its superblock is erased");
         journal.plant(0, &before);
         let refused = assemble(&scene.here(), AssembleOptions::default(), &world).await.map(drop);
         let refused = refused.expect_err("an old copy of the journal").to_string();
         assert!(refused.contains("a stale journal"), "{refused}");
+    };
+    world.run(course, || false).expect("the power does not go");
+}
+
+#[test]
+fn old_blocks_of_a_journal_that_returns_are_not_replayed() {
+    let world = World::new(6);
+    let course = async {
+        let scene = Scene::new(Shape { policy: ConsistencyPolicy::Resync, ..SHAPE }, &world).await;
+        let journal = SimMember::new("journal".to_owned(), &world, vec![0; 1 << 20], scene.boundaries.clone());
+        let options = AssembleOptions { journal: JournalPlan::ToCome, ..AssembleOptions::default() };
+        let array = assemble(&scene.here(), options, &world).await.expect("whole");
+        array.add_journal(candidate(&journal), [8; 16], false).await.expect("it fits");
+        array.write(0, array.pool().copy_of(&[7; 4096]), Durability::Stable).await.expect("nothing fails");
+        array.set_consistency(ConsistencyPolicy::Resync).await.expect("nothing fails");
+        array.write(0, array.pool().copy_of(&[8; 4096]), Durability::Stable).await.expect("nothing fails");
+        array.add_journal(candidate(&journal), [9; 16], false).await.expect("it fits");
+        drop(array);
+        let all = [scene.here(), vec![journal]].concat();
+        let array = assemble(&all, AssembleOptions::default(), &world).await.expect("all are there");
+        let read = array.read(0, array.pool().take(4096)).await.expect("nothing fails");
+        assert_eq!(read[..], [8; 4096], "the write from the journal's first time is not repeated");
     };
     world.run(course, || false).expect("the power does not go");
 }
