@@ -14,8 +14,8 @@ use engine::{
 use format::geometry::Level;
 use format::placement::BitmapChoice;
 use format::signature::HEAD_BYTES;
-use format::superblock::{BadBlockPlace, DeviceRole, MAX_DEVICES, Superblock, Version, decode};
-use format::units::{MemberByte, Sectors};
+use format::superblock::{BadBlockPlace, Counts, DeviceRole, MAX_DEVICES, Superblock, Version, decode};
+use format::units::{MemberByte, Sectors, Slot};
 use futures_util::future::join;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::{Cell, RefCell};
@@ -36,6 +36,7 @@ struct Setup {
     bitmap: bool,
     /// The number of members that are lost, and replaced, at once.
     lost: usize,
+    version: Version,
 }
 
 const RAID1: Setup = Setup {
@@ -46,6 +47,7 @@ const RAID1: Setup = Setup {
     component_bytes: 64 << 10,
     bitmap: false,
     lost: 2,
+    version: Version::V1_2,
 };
 const RAID5: Setup = Setup { level: Level::Raid5, layout: 2, chunk_bytes: 4096, slots: 4, lost: 1, ..RAID1 };
 const RAID6: Setup = Setup { level: Level::Raid6, slots: 5, lost: 2, ..RAID5 };
@@ -65,6 +67,19 @@ const SETUPS: [Setup; 12] = [
     Setup { layout: 0x1_0201, bitmap: true, ..RAID10 },
     Setup { slots: 3, bitmap: true, ..RAID10 },
 ];
+
+/// Metadata 0.90, in which a member that recovers is a spare, and then changes its number.
+const OLD: [Setup; 5] = [
+    Setup { version: Version::V0_90, ..RAID1 },
+    Setup { version: Version::V0_90, bitmap: true, lost: 1, ..RAID1 },
+    Setup { version: Version::V0_90, bitmap: true, ..RAID5 },
+    Setup { version: Version::V0_90, ..RAID6 },
+    Setup { version: Version::V0_90, bitmap: true, ..RAID10 },
+];
+
+fn all_setups() -> impl Iterator<Item = Setup> {
+    SETUPS.into_iter().chain(OLD)
+}
 
 /// The expected contents: settled bytes, and whole images in flight since.
 struct Truth {
@@ -108,10 +123,25 @@ impl Life {
     }
 
     fn member(&self, name: &str, contents: u8) -> SimMember {
-        let bytes = DATA_OFFSET + self.setup.component_bytes as usize;
+        let is_old = self.setup.version == Version::V0_90;
+        let behind = if is_old { 128 << 10 } else { 0 };
+        let bytes = DATA_OFFSET + self.setup.component_bytes as usize + behind;
         let mut contents = vec![contents; bytes];
         contents[..HEAD_BYTES as usize].fill(0); // or it would be taken for a member
-        SimMember::new(name.to_owned(), &self.world, contents, self.boundaries.clone())
+        let member = SimMember::new(name.to_owned(), &self.world, contents, self.boundaries.clone());
+        self.with_tears(member)
+    }
+
+    /// A superblock 0.90 is 4 KiB and has no copy: if it is torn, the member is lost, to md as well.
+    fn with_tears(&self, member: SimMember) -> SimMember {
+        if self.setup.version == Version::V0_90 { member.with_tears(4096) } else { member }
+    }
+
+    /// Whether a member was never given a superblock.
+    fn is_blank(&self, member: &SimMember) -> bool {
+        let contents = member.contents();
+        let at = self.setup.version.place(contents.len() as u64).expect("it is long enough").0 as usize;
+        contents[at..at + 4] == [0x5a; 4]
     }
 
     /// As [`Self::create`], with the first blank member as a spare.
@@ -129,8 +159,9 @@ impl Life {
         let recipe = Recipe {
             layout: setup.layout,
             chunk_bytes: setup.chunk_bytes,
-            name: "sim:recovery".to_owned(),
-            data_offset_bytes: Some(DATA_OFFSET as u64),
+            version: setup.version,
+            name: if setup.version == Version::V0_90 { String::new() } else { "sim:recovery".to_owned() },
+            data_offset_bytes: (!setup.version.is_at_end()).then_some(DATA_OFFSET as u64),
             component_bytes: Some(setup.component_bytes),
             bitmap: if setup.bitmap { BitmapChoice::Chunk(4096) } else { BitmapChoice::None },
             contents: Contents::Consistent,
@@ -267,7 +298,7 @@ async fn lose_and_replace(life: &Life, array: &Simulated, members: &[SimMember],
 
 #[test]
 fn new_members_are_recovered_while_the_array_is_in_use() {
-    for (seed, setup) in SETUPS.into_iter().enumerate() {
+    for (seed, setup) in all_setups().enumerate() {
         let life = Life::new(setup, seed as u64);
         let world = life.world.clone();
         world.run(
@@ -287,7 +318,7 @@ fn new_members_are_recovered_while_the_array_is_in_use() {
 
 #[test]
 fn a_re_added_member_gets_only_what_was_written_meanwhile() {
-    for (seed, setup) in SETUPS.into_iter().enumerate().filter(|(_, setup)| setup.bitmap) {
+    for (seed, setup) in all_setups().enumerate().filter(|(_, setup)| setup.bitmap) {
         let life = Life::new(setup, seed as u64);
         let world = life.world.clone();
         world.run(
@@ -884,7 +915,7 @@ fn cut_and_go_on(setup: Setup, seed: u64, cut: u64, story: Story) -> u64 {
         .iter()
         .map(|member| SimMember::new(member.name(), &after.world, member.after_power_loss(&mut random), Rc::default()))
         // A blank member that was not added yet does not belong to the array.
-        .filter(|member| member.contents()[4096..4100] != [0x5a; 4])
+        .filter(|member| !after.is_blank(member))
         .collect();
     let world = after.world.clone();
     world.run(go_on(&after, &left, cut), || false);
@@ -933,6 +964,48 @@ fn cut_everywhere(setups: &[Setup], story: Story) {
 #[test]
 fn power_may_go_at_any_write_of_a_replacement() {
     cut_everywhere(&SETUPS, Story::Replacement);
+}
+
+#[test]
+fn power_may_go_at_any_write_of_a_replacement_in_metadata_0_90() {
+    cut_everywhere(&OLD, Story::Replacement);
+}
+
+#[test]
+fn power_may_go_at_any_write_of_a_re_add_in_metadata_0_90() {
+    let setups: Vec<_> = OLD.into_iter().filter(|setup| setup.bitmap).collect();
+    cut_everywhere(&setups, Story::Return);
+}
+
+/// In every superblock an active member's number is its slot, and all else is behind the slots: mdadm takes a number for
+/// the slot when it asks whether members know each other.
+#[test]
+fn in_metadata_0_90_a_recovered_member_has_the_number_of_its_slot() {
+    for (seed, setup) in OLD.into_iter().enumerate() {
+        let life = Life::new(setup, seed as u64);
+        let scene = async {
+            let (members, blanks) = life.create().await;
+            let array = life.serve(&members, false).await.expect("a whole array");
+            life.fill(&array).await;
+            lose_and_replace(&life, &array, &members, &blanks).await;
+            array.stop().await.expect("stops clean");
+            let lost = losable(&setup);
+            let stayed = members.iter().enumerate().filter(|(slot, _)| !lost.contains(slot)).map(|(_, member)| member);
+            for member in stayed.chain(&blanks) {
+                let image = member.contents();
+                let at = setup.version.place(image.len() as u64).expect("long enough");
+                let found = decode(setup.version, at, &image[at.0 as usize..], image.len() as u64);
+                let superblock = found.expect("sound").expect("a member");
+                let slots = 0..setup.slots as u16;
+                let active = slots.map(|slot| DeviceRole::Active(Slot(slot))).collect::<Vec<_>>();
+                assert_eq!(superblock.roles[..setup.slots], active, "{setup:?}");
+                let counts = Counts::of(&image[at.0 as usize..]).expect("0.90");
+                assert_eq!((counts.total, counts.spare), (setup.slots as u32, 0), "{setup:?}");
+                assert!(usize::from(superblock.device_number.0) < setup.slots, "{setup:?}");
+            }
+        };
+        life.world.run(scene, || false).expect("not stopped");
+    }
 }
 
 #[test]
