@@ -208,7 +208,7 @@ we_grow() {
     create "${members[@]}"
     serve "${members[@]}"
     local member before
-    said bytes && before=$told
+    said array_bytes && before=$told
     for member in "${!members[@]}"; do
         truncate -s $LONGER_BYTES "m$member"
         losetup --set-capacity "${members[$member]}"
@@ -216,7 +216,7 @@ we_grow() {
     control grow --size max
     poke_served 1024
     until_true says 'in_agreement and sweep is None'
-    said bytes && ((told > before)) || fail "no larger than it was"
+    said array_bytes && ((told > before)) || fail "no larger than it was"
     local bytes=$told
     stop_serving
     assemble "${members[@]}"

@@ -152,7 +152,8 @@ pub(super) fn blank(setup: &Setup, world: &World, boundaries: &Rc<Cell<u64>>) ->
     // A superblock 0.90 is 4 KiB and has no copy: if it is torn, the member is lost, to md as well.
     let tear_bytes = if setup.version == Version::V0_90 { 4096 } else { 512 };
     let member = |index| {
-        SimMember::new(format!("member{index}"), world, vec![0; MEMBER_BYTES], boundaries.clone()).with_tears(tear_bytes)
+        SimMember::new(format!("member{index}"), world, vec![0; MEMBER_BYTES], boundaries.clone())
+            .with_tears(tear_bytes)
     };
     (0..setup.slots - setup.missing.len()).map(member).collect()
 }
