@@ -510,7 +510,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "current-before-told",
         broken: "in metadata 0.90 a member that has recovered gets its new number before the others know it",
-        by: Test("recovery::power_may_go_at_any_write_of_a_replacement_in_metadata_0_90"),
+        by: Test("recovery::old::power_may_go_at_any_write_of_a_replacement_in_metadata_0_90"),
     },
     Mutant {
         name: "number-beyond-room",

@@ -4,6 +4,7 @@
 //! Flushed data must read back at any moment and after any cut. A member that is not current is never used. The
 //! recovery continues to a whole array, whose data also follows from the others when any one member is left out.
 
+mod old;
 mod rounds;
 mod spares;
 
@@ -14,8 +15,8 @@ use engine::{
 use format::geometry::Level;
 use format::placement::BitmapChoice;
 use format::signature::HEAD_BYTES;
-use format::superblock::{BadBlockPlace, Counts, DeviceRole, MAX_DEVICES, Superblock, Version, decode};
-use format::units::{MemberByte, Sectors, Slot};
+use format::superblock::{BadBlockPlace, DeviceRole, MAX_DEVICES, Superblock, Version, decode};
+use format::units::{MemberByte, Sectors};
 use futures_util::future::join;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::{Cell, RefCell};
@@ -68,17 +69,8 @@ const SETUPS: [Setup; 12] = [
     Setup { slots: 3, bitmap: true, ..RAID10 },
 ];
 
-/// Metadata 0.90, in which a member that recovers is a spare, and then changes its number.
-const OLD: [Setup; 5] = [
-    Setup { version: Version::V0_90, ..RAID1 },
-    Setup { version: Version::V0_90, bitmap: true, lost: 1, ..RAID1 },
-    Setup { version: Version::V0_90, bitmap: true, ..RAID5 },
-    Setup { version: Version::V0_90, ..RAID6 },
-    Setup { version: Version::V0_90, bitmap: true, ..RAID10 },
-];
-
 fn all_setups() -> impl Iterator<Item = Setup> {
-    SETUPS.into_iter().chain(OLD)
+    SETUPS.into_iter().chain(old::SETUPS)
 }
 
 /// The expected contents: settled bytes, and whole images in flight since.
@@ -964,48 +956,6 @@ fn cut_everywhere(setups: &[Setup], story: Story) {
 #[test]
 fn power_may_go_at_any_write_of_a_replacement() {
     cut_everywhere(&SETUPS, Story::Replacement);
-}
-
-#[test]
-fn power_may_go_at_any_write_of_a_replacement_in_metadata_0_90() {
-    cut_everywhere(&OLD, Story::Replacement);
-}
-
-#[test]
-fn power_may_go_at_any_write_of_a_re_add_in_metadata_0_90() {
-    let setups: Vec<_> = OLD.into_iter().filter(|setup| setup.bitmap).collect();
-    cut_everywhere(&setups, Story::Return);
-}
-
-/// In every superblock an active member's number is its slot, and all else is behind the slots: mdadm takes a number for
-/// the slot when it asks whether members know each other.
-#[test]
-fn in_metadata_0_90_a_recovered_member_has_the_number_of_its_slot() {
-    for (seed, setup) in OLD.into_iter().enumerate() {
-        let life = Life::new(setup, seed as u64);
-        let scene = async {
-            let (members, blanks) = life.create().await;
-            let array = life.serve(&members, false).await.expect("a whole array");
-            life.fill(&array).await;
-            lose_and_replace(&life, &array, &members, &blanks).await;
-            array.stop().await.expect("stops clean");
-            let lost = losable(&setup);
-            let stayed = members.iter().enumerate().filter(|(slot, _)| !lost.contains(slot)).map(|(_, member)| member);
-            for member in stayed.chain(&blanks) {
-                let image = member.contents();
-                let at = setup.version.place(image.len() as u64).expect("long enough");
-                let found = decode(setup.version, at, &image[at.0 as usize..], image.len() as u64);
-                let superblock = found.expect("sound").expect("a member");
-                let slots = 0..setup.slots as u16;
-                let active = slots.map(|slot| DeviceRole::Active(Slot(slot))).collect::<Vec<_>>();
-                assert_eq!(superblock.roles[..setup.slots], active, "{setup:?}");
-                let counts = Counts::of(&image[at.0 as usize..]).expect("0.90");
-                assert_eq!((counts.total, counts.spare), (setup.slots as u32, 0), "{setup:?}");
-                assert!(usize::from(superblock.device_number.0) < setup.slots, "{setup:?}");
-            }
-        };
-        life.world.run(scene, || false).expect("not stopped");
-    }
 }
 
 #[test]
