@@ -1,4 +1,4 @@
-//! Superblocks 0.90 for the members of a new array, and for its spares.
+//! Superblocks 0.90 for the members of a new array. The engine keeps them up to date but does not create them.
 //!
 //! They are built word by word, not by the encoder of the format crate. Facts: `include/uapi/linux/raid/md_p.h`.
 
@@ -33,13 +33,11 @@ mod word {
 const CLEAN: u32 = 1;
 /// State of a disk: active and in sync.
 const IN_SYNC: u32 = 1 << 1 | 1 << 2;
-/// State of a disk: a spare.
-const SPARE: u32 = 0;
 /// State of a disk: faulty and removed.
 const MISSING: u32 = 1 | 1 << 3;
 
-/// The superblock of the member with this number, which is its slot or behind the slots, in an array created at `seconds`.
-pub(super) fn old_superblock(setup: &Setup, own: usize, seconds: u32) -> Vec<u8> {
+/// The superblock of the member in `slot`, in an array created at `seconds`.
+pub(super) fn old_superblock(setup: &Setup, slot: usize, seconds: u32) -> Vec<u8> {
     let mut words = [0_u32; BYTES / 4];
     words[word::MAGIC] = 0xa92b_4efc;
     words[word::MINOR_VERSION] = 90;
@@ -55,7 +53,7 @@ pub(super) fn old_superblock(setup: &Setup, own: usize, seconds: u32) -> Vec<u8>
         Level::Raid10 => 10,
     };
     words[word::SIZE_KIB] = (setup.component_bytes[0] / 1024) as u32;
-    words[word::DISKS_LISTED] = setup.members() as u32;
+    words[word::DISKS_LISTED] = setup.slots as u32;
     words[word::RAID_DISKS] = setup.slots as u32;
     words[word::EVENTS] = 1;
     match setup.unknown_contents {
@@ -64,16 +62,12 @@ pub(super) fn old_superblock(setup: &Setup, own: usize, seconds: u32) -> Vec<u8>
     }
     words[word::LAYOUT] = setup.layout;
     words[word::CHUNK_BYTES] = setup.chunk_bytes as u32;
-    for number in 0..setup.members() {
-        let state = match number {
-            _ if Some(number) == setup.absent => MISSING,
-            _ if number < setup.slots => IN_SYNC,
-            _ => SPARE,
-        };
+    for number in 0..setup.slots {
+        let state = if Some(number) == setup.absent { MISSING } else { IN_SYNC };
         let disk = &mut words[word::DISKS + number * word::DISK_WORDS..];
         (disk[0], disk[3], disk[4]) = (number as u32, number as u32, state);
     }
-    let own = word::DISKS + own * word::DISK_WORDS;
+    let own = word::DISKS + slot * word::DISK_WORDS;
     words.copy_within(own..own + word::DISK_WORDS, word::THIS_DISK);
     let sum: u64 = words.iter().map(|&word| u64::from(word)).sum();
     words[word::CHECKSUM] = (sum as u32).wrapping_add((sum >> 32) as u32);

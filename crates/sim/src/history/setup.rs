@@ -137,7 +137,7 @@ impl Setup {
             Raid1 => 64 << 10,
             _ => chunk_bytes.max(4096) * random.within(3..7),
         };
-        // Superblocks 0.90 are planted without a bitmap; some get spares later ([`Self::give_spares`]).
+        // Superblocks 0.90 are planted here without a bitmap and without spares (`recovery/old.rs` has both).
         let version = match redundant && random.once_in(8) {
             true => Version::V0_90,
             false => *random.pick(&[Version::V1_0, Version::V1_1, Version::V1_2, Version::V1_2]),
@@ -190,13 +190,6 @@ impl Setup {
             integrity: !is_old && random.once_in(6) && redundant && !version.is_at_end(),
             prompt: false,
         }
-    }
-
-    /// Gives the array so many spares, which take over.
-    pub(super) fn give_spares(&mut self, spares: usize) {
-        (self.spares, self.kept_whole) = (spares, true);
-        let last = *self.zeroing.last().expect("an array has members");
-        self.zeroing.resize(self.members(), last);
     }
 
     /// Whether the array can have a partial parity log.

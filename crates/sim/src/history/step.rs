@@ -220,10 +220,6 @@ impl History {
         // By chances of their own, so that all else of a history is the same with one.
         setup.prompt = Random::new(seed ^ 0xa11_0ca7).once_in(8);
         setup.is_buffered = setup.writeback && !setup.is_old() && !Random::new(seed ^ 0xb0ff_e2ed).once_in(4);
-        let mut spares = Random::new(seed ^ 0x59a2_e0f0);
-        if setup.is_old() && setup.spares == 0 && spares.once_in(2) {
-            setup.give_spares(spares.within(1..3) as usize);
-        }
         let mut sweeps = Random::new(seed ^ 0x5eeb_5eeb);
         if sweeps.once_in(8) {
             let (window, in_flight) = (4096 << sweeps.within(0..8), 4096 << sweeps.within(0..8));
