@@ -620,9 +620,11 @@ fn recovery(log: &mut Log) -> Result<Verdict> {
     };
     run_guest(log, &newer_guest(), "recovery.sh", &on(&["1", "4", "5", "6"]))?;
     let most = log.last_line()?;
+    run_guest(log, &newer_guest(), "old.sh", &on(&["1", "5", "6"]))?;
     // When the raid10 of Linux 6.12 resyncs, it fails a replacement (docs/decisions/1010); 6.1 does not.
     let older = Guest::default().memory("1G").limit(Duration::from_secs(900));
     run_guest(log, &older, "recovery.sh", &on(&["10"]))?;
+    run_guest(log, &older, "old.sh", &on(&["10"]))?;
     Ok(Verdict::Passed(format!("levels 1 to 6: {most}; level 10: {}", log.last_line()?)))
 }
 

@@ -108,6 +108,11 @@ impl SimMember {
         self
     }
 
+    /// The unit at which a loss of power tears writes.
+    pub fn tear_bytes(&self) -> u64 {
+        self.0.tear_bytes
+    }
+
     /// Sets the unit at which writes are torn.
     ///
     /// # Panics

@@ -523,6 +523,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("recovery::device_numbers_of_removed_members_are_reused_when_no_others_are_left"),
     },
     Mutant {
+        name: "current-before-told",
+        broken: "in metadata 0.90 a member that has recovered gets its new number before the others know it",
+        by: Test("recovery::old::power_may_go_at_any_write_of_a_replacement_in_metadata_0_90"),
+    },
+    Mutant {
         name: "number-beyond-room",
         broken: "a spare is given a slot whose number the members' superblocks have no room for",
         by: Test("recovery::spares::a_spare_whose_number_no_superblock_has_room_for_is_left_out"),

@@ -32,8 +32,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         let first = devices.first().expect("a running array has a member");
         let can_change = first.superblock.borrow().check_copies_change();
         can_change.map_err(|defect| Refusal::defect(&first.name, defect))?;
-        if wanted < 2 || usize::from(wanted) > MAX_DEVICES {
-            return Err(Refusal::new(format!("{wanted} is not from 2 to {MAX_DEVICES}")).field(field));
+        let most = if self.metadata.numbers_are_slots() { self.slots_of_0_90() } else { MAX_DEVICES };
+        if wanted < 2 || usize::from(wanted) > most {
+            return Err(Refusal::new(format!("{wanted} is not from 2 to {most}")).field(field));
         }
         if wanted == self.core.geometry().slots() {
             return Ok(false);
@@ -64,9 +65,14 @@ impl<M: Member, C: Clock> Control<M, C> {
             self.change_slot(&change, from, to);
             self.metadata.publish(&change).await?;
         }
+        if self.metadata.has_numbers_below(wanted) {
+            self.metadata.move_numbers_behind(&change, wanted);
+            self.metadata.publish(&change).await?;
+        }
         for device in self.core.devices() {
             device.superblock.borrow_mut().raid_disks = wanted;
         }
+        self.metadata.change_slots(&change, self.core.geometry().slots(), wanted);
         self.metadata.publish(&change).await?;
         self.take_copies(&change, geometry);
         Ok(())
@@ -82,6 +88,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         let from = (usize::from(wanted)..slots.len()).find(|&slot| slots[slot].is_some())?;
         let to = slots.iter().position(Option::is_none)?;
         Some((Slot(from as u16), Slot(to as u16)))
+    }
+
+    /// The most slots in metadata 0.90: spares and faulty members have numbers behind them.
+    fn slots_of_0_90(&self) -> usize {
+        let first = self.core.devices().first().map(|device| device.superblock.borrow().devices_max());
+        first.unwrap_or(0).saturating_sub(self.core.roster.others.borrow().len())
     }
 
     fn geometry_of_copies(&self, wanted: u16) -> Result<Geometry, Refusal> {
@@ -101,12 +113,14 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     fn change_slot(&self, guard: &MetadataGuard<'_>, from: Slot, to: Slot) {
-        let mut slots = self.core.roster.slots.borrow_mut(guard);
-        let device = slots[from.index()].take().expect("the slot has a member");
+        let device = self.core.roster.slots.borrow()[from.index()].clone().expect("the slot has a member");
         device.superblock.outdate(Outdated::ByMove);
         let number = device.superblock.borrow().device_number.0;
-        self.metadata.record_mut(guard).set_role(number.into(), DeviceRole::Active(to));
-        slots[to.index()] = Some(device);
+        match self.metadata.numbers_are_slots() {
+            true => self.metadata.take_number_of_slot(guard, &device, to),
+            false => self.metadata.record_mut(guard).set_role(number.into(), DeviceRole::Active(to)),
+        }
+        self.core.roster.slots.borrow_mut(guard).swap(from.index(), to.index());
         self.core.roster.slot_changed.raise();
     }
 }

@@ -67,6 +67,12 @@ pub(super) fn adopt_size<M: Member>(offered: &mut [Offered<M>]) {
     }
 }
 
+/// Whether two superblocks are of one member by its uuid, which 0.90 does not have: there, a member that has recovered
+/// takes the number of the one that left.
+fn has_same_uuid(one: &Superblock, other: &Superblock) -> bool {
+    one.device_uuid.is_some() && one.device_uuid == other.device_uuid
+}
+
 pub(super) fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
     let superblock = |index: usize| &offered[index].found.superblock;
     let freshest = freshest(offered)
@@ -85,7 +91,7 @@ pub(super) fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refus
         let twin = offered[..index].iter().find(|other| {
             let other = &other.found.superblock;
             other.device_number == superblock(index).device_number
-                && (other.device_uuid == superblock(index).device_uuid || other.events == superblock(index).events)
+                && (has_same_uuid(other, superblock(index)) || other.events == superblock(index).events)
         });
         if let Some(twin) = twin {
             let reason = format!("a duplicate: {} is the same member", twin.name);

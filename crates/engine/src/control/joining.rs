@@ -2,7 +2,8 @@
 //!
 //! A device that takes a slot is active from then on. All writes reach it, but none of its data is current:
 //! its recovery offset is 0. Its own superblock says so, on stable storage, before any other superblock calls
-//! it active. So after a power loss at any moment no assembly takes it for current.
+//! it active. So after a power loss at any moment no assembly takes it for current. Metadata 0.90 has no
+//! recovery offset: there it is a spare until it is current ([`crate::metadata`], `numbers.rs`).
 //!
 //! A returning member may take its old slot again and lack only what the write-intent bitmap names. The
 //! condition is that it left no earlier than at `events_cleared`, before which bits may have been cleared.
@@ -30,7 +31,7 @@ use crate::seam::report::ChangeKind;
 use format::Defect;
 use format::integrity::Layout;
 use format::stripe_log::Place;
-use format::superblock::{DeviceRole, Superblock, Version};
+use format::superblock::{DeviceRole, Superblock};
 use format::units::{DeviceNumber, SECTOR_BYTES, Slot};
 use std::rc::Rc;
 
@@ -63,6 +64,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.check_absent(&name)?;
         let place_to_return = self.check_return(&name, &superblock)?;
         let named = Named::by(&name, &member, &superblock, &self.core.pool).await;
+        let superblock = self.with_number_of_a_spare(&name, &member, superblock)?;
         // A member that left in the round that added the bitmap does not know where it is. One that returns needs a
         // bitmap, so the array has no log.
         let superblock = superblock
@@ -107,9 +109,6 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         if !self.core.is_redundant() {
             return refuse("this level has no redundancy to recover a member from", "make a larger array, and copy");
-        }
-        if self.any_superblock().version == Version::V0_90 {
-            return refuse("members with metadata 0.90 are maintained, but not added", "let md add it");
         }
         self.check_absent(name)?;
         self.core.check_not_failed().map_err(|error| Refusal::new(error.reason).of(name))?;
@@ -206,20 +205,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         Refusal::new(reason).of(name).field("superblock.magic").advice(advice)
     }
 
-    /// A device number for a new member: an unused one or, when superblocks have no room for more, the number
-    /// of a device that is gone, as md does. The caller makes the absent holder of that number stale before.
-    /// Numbers below the slot count belong to the slots of the creation.
+    /// A number for a new device.
     pub(super) fn free_number(&self, name: &str) -> Result<DeviceNumber, Refusal> {
-        let members = self.core.members();
-        let room = members.iter().map(|device| device.superblock.borrow().devices_max()).min().unwrap_or(0);
-        let is_held = |number: &u16| members.iter().any(|device| device.superblock.borrow().device_number.0 == *number);
-        let record = self.metadata.record();
-        let role = |number: &u16| record.roles.get(usize::from(*number)).copied().unwrap_or(DeviceRole::Spare);
-        let free = || (self.core.geometry().slots()..room as u16).filter(|number| !is_held(number));
-        let is = |wanted: DeviceRole| free().find(|number| role(number) == wanted);
-        let number =
-            is(DeviceRole::Spare).or_else(|| is(DeviceRole::Faulty).filter(|_| !mutant!("numbers-of-the-gone-kept")));
-        number.map(DeviceNumber).ok_or_else(|| Refusal::new("the array has too many devices").of(name))
+        let number = self.metadata.free_number(self.core.geometry().slots());
+        number.ok_or_else(|| Refusal::new("the array has too many devices").of(name))
     }
 
     fn superblock_of_newcomer(&self, name: &str, member: &M, device_uuid: [u8; 16]) -> Result<Superblock, Refusal> {
@@ -228,6 +217,16 @@ impl<M: Member, C: Clock> Control<M, C> {
         superblock.map_err(|defect| {
             Refusal::defect(name, defect).advice("a member needs at least the length of the array's smallest")
         })
+    }
+
+    /// In metadata 0.90 a returning member is a spare until it is current, and has a number behind the slots.
+    fn with_number_of_a_spare(&self, name: &str, member: &M, own: Superblock) -> Result<Superblock, Refusal> {
+        if !own.numbers_are_slots() {
+            return Ok(own);
+        }
+        let mut spare = self.superblock_of_newcomer(name, member, [0; 16])?;
+        (spare.device_flags, spare.events) = (own.device_flags, own.events);
+        Ok(spare)
     }
 
     /// Checks that the new member's parts fall on its blocks, and that the array's data fits.
@@ -318,8 +317,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Adds a spare to the array.
     async fn join(&self, guard: &MetadataGuard<'_>, device: Rc<Device<M>>) -> Result<(), Refusal> {
         self.core.watch(&device.name, &device.member);
-        let number = usize::from(device.superblock.borrow().device_number.0);
-        self.metadata.record_mut(guard).set_role(number, DeviceRole::Spare);
+        self.metadata.list_spare(guard, &device);
         // A sweep under way keeps the targets that it began with.
         let joined =
             if self.sweeps.is_idle() { self.seat_spares(guard).await } else { self.metadata.publish(guard).await };
@@ -376,13 +374,11 @@ impl<M: Member, C: Clock> Control<M, C> {
         })
     }
 
-    /// Whether a device is a spare that can take the slot. Version 0.90 has no recovery offset; recovery
-    /// there is left to md.
+    /// Whether a device is a spare that can take the slot.
     pub(crate) fn fits(&self, device: &Device<M>, slot: Slot) -> bool {
         let superblock = device.superblock.borrow();
         let room = device.member.limits().bytes.saturating_sub(device.data_at());
         device.state.get() == DeviceState::Spare
-            && superblock.version != Version::V0_90
             && self.core.geometry().used_bytes(slot) <= room
             && superblock.bitmap.is_some() == self.metadata.intent().is_some_and(|intent| intent.is_on_members())
     }
@@ -397,7 +393,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.roster.others.borrow_mut(guard).retain(|other| !Rc::ptr_eq(other, &device));
         device.take_seat(by_bitmap);
         let number = usize::from(device.superblock.borrow().device_number.0);
-        self.metadata.record_mut(guard).set_role(number, DeviceRole::Active(slot));
+        self.metadata.record_mut(guard).set_role(number, self.metadata.role_in_recovery(slot));
         let reason = if by_bitmap { Some("of what the bitmap names") } else { None };
         self.core.report_change(&device, Some(slot), ChangeKind::Recovering, reason);
         self.core.roster.slots.borrow_mut(guard)[slot.index()] = Some(device);

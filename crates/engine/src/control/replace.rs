@@ -77,6 +77,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         if old.successor().is_some() {
             return refuse("is being replaced already", "fail the member that replaces it, to begin anew");
         }
+        if old.superblock.borrow().numbers_are_slots() {
+            return refuse("metadata 0.90 has no field for a replacement", "fail it, and add another member");
+        }
         let slot = self.core.slot_of_device(&old).expect("a member in sync has a slot");
         Ok((slot, old))
     }

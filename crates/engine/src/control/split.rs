@@ -14,7 +14,8 @@
 //! data. The distance of its events from the array's makes no difference, as each half counts its own.
 //!
 //! In 0.90 a recovered member gets another number in the round that calls it active. After a power loss in
-//! that round the others seem to be used apart, to mdadm as well. They are left out, and their data stays.
+//! md's round the others may seem to be used apart, to mdadm as well. They are left out, and their data stays.
+//! This engine writes that member last.
 //!
 //! Facts: mdadm's `Assemble.c` ("ignoring %s as it reports %s as failed"), `super_1_sync` and `super_90_sync`
 //! in `md.c`.

@@ -5,6 +5,7 @@
 //! * [`state`]: the object. [`record`]: what the superblocks say.
 //! * [`transaction`]: how a change begins. [`superblocks`]: the rounds that write it, and members that
 //!   leave.
+//! * [`numbers`]: the device numbers of metadata 0.90.
 //! * [`authority`]: what the data path asks for. [`bitmap`]: the write-intent bitmap.
 //! * [`parity_log`], [`journal`], [`stripe_log`]: the logs of the running array, md's and ours. [`batches`]: what they
 //!   share.
@@ -16,6 +17,7 @@ mod batches;
 pub(crate) mod bitmap;
 pub(crate) mod consistency;
 pub(crate) mod journal;
+mod numbers;
 pub(crate) mod parity_log;
 pub(crate) mod partial_parity;
 pub(crate) mod record;

@@ -267,6 +267,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// 3. The others; last of all a member whose successor failed while it took over. The successor's superblock may
     ///    claim the slot already, and this member must not be the only one to contradict it.
     ///
+    /// In metadata 0.90 members whose own state changed come last, and only if no other write failed.
+    ///
     /// The events advance only with the superblocks, which every member then has unless it fails.
     async fn write_round(&self, guard: &MetadataGuard<'_>) -> Result<Failures<M>, ArrayError> {
         let failures = self.flush_found(guard).await;
@@ -286,6 +288,11 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let staying = self.core.devices().into_iter().filter(|device| !device.replacement.is_leaving());
         let (changed, others): (Vec<_>, Vec<_>) =
             staying.partition(|device| device.is_superblock_stale() && !mutant!("newcomer-told-last"));
+        // In metadata 0.90 they come last (`numbers.rs`).
+        let (changed, told_last) = match self.numbers_are_slots() && !mutant!("current-before-told") {
+            true => (Vec::new(), changed),
+            false => (changed, Vec::new()),
+        };
         let is_seated = |device: &&Rc<Device<M>>| matches!(device.state.get(), DeviceState::Recovering { .. });
         debug_assert!(
             changed.iter().filter(is_seated).count() <= 1,
@@ -310,6 +317,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         let mut failures = self.write_superblocks(guard, rest).await;
         failures.extend(self.write_superblocks(guard, last).await);
+        if failures.is_empty() {
+            failures = self.write_superblocks(guard, told_last).await;
+        }
         let without_room = failures.iter().find(|failure| lacks_room(failure));
         if let Some((device, _)) = without_room.filter(|_| !mutant!("round-without-room-passed")) {
             // It gets this round before any later one, or it would be two events behind the others.
@@ -450,13 +460,13 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if device.state.get() == DeviceState::Faulty {
             return refuse("is faulty, and its superblock is not written any more");
         }
-        if device.superblock.borrow().version == Version::V0_90 {
-            return refuse("mdadm takes a flag in metadata 0.90 for a member's wrong state");
-        }
         let flags = device.superblock.borrow().device_flags;
         let wanted = DeviceFlags((flags.0 | set.0) & !clear.0);
         if wanted == flags {
             return Ok(());
+        }
+        if device.superblock.borrow().version == Version::V0_90 {
+            return refuse("mdadm takes a flag in metadata 0.90 for a member's wrong state");
         }
         device.superblock.borrow_mut().device_flags = wanted;
         self.publish(&change).await.map_err(|error| error.refusal().of(&device.name))
@@ -482,6 +492,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         {
             return Ok(());
         }
+        self.unlist_spare(&device);
         self.record_mut(&guard).rounds_pending = ROUNDS_TO_EJECT;
         self.publish(&guard).await.map_err(|error| error.refusal().of(&device.name))
     }

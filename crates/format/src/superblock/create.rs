@@ -144,7 +144,7 @@ impl Superblock {
     /// has the position that it has in `self`, or the same distance from the end.
     ///
     /// # Errors
-    /// When the parts do not fit the member, or the format is 0.90.
+    /// When the parts do not fit the member.
     pub fn for_newcomer(
         &self,
         device_number: DeviceNumber,
@@ -178,16 +178,13 @@ impl Superblock {
     }
 
     fn newcomer(&self, device_number: DeviceNumber, device_uuid: [u8; 16], member_bytes: u64) -> Result<Self, Defect> {
-        let at = match self.version {
-            Version::V0_90 => None,
-            version => version.place(member_bytes),
-        };
-        let Some(at) = at else {
+        let Some(at) = self.version.place(member_bytes) else {
             let reason = format!("metadata {} cannot be put on a member of {member_bytes} bytes", self.version);
             return Err(Defect::new("superblock.super_offset", reason));
         };
         let super_offset = Sectors::from_bytes_down(at.0);
         let data_end = match self.version {
+            Version::V0_90 => super_offset.0,
             // The length between data and superblock stays the same.
             Version::V1_0 => super_offset.0.saturating_sub(self.super_offset.0 - self.data_size.0),
             _ => Sectors::from_bytes_down(member_bytes).0.saturating_sub(self.data_offset.0),
@@ -196,7 +193,7 @@ impl Superblock {
             super_offset,
             data_size: Sectors(data_end),
             device_number,
-            device_uuid: Some(device_uuid),
+            device_uuid: (self.version != Version::V0_90).then_some(device_uuid),
             recovery_offset: None,
             recovery_from_bitmap: false,
             replacement: false,
@@ -206,6 +203,36 @@ impl Superblock {
             journal_tail: None,
             ..self.clone()
         })
+    }
+}
+
+/// The device table of metadata 0.90. Other formats have none, and are left as they are.
+impl Superblock {
+    /// Whether an active member's device number is its slot, as in metadata 0.90. A member that recovers is listed
+    /// behind the slots, as a spare.
+    pub fn numbers_are_slots(&self) -> bool {
+        self.version == Version::V0_90
+    }
+
+    /// Lists a device under `number`, of a slot or behind the slots.
+    pub fn list(&mut self, number: DeviceNumber) {
+        if let Rest::V0(rest) = &mut self.rest {
+            rest.list(number.0.into());
+        }
+    }
+
+    /// `number` belongs to no device any more.
+    pub fn unlist(&mut self, number: DeviceNumber) {
+        if let Rest::V0(rest) = &mut self.rest {
+            rest.unlist(number.0.into());
+        }
+    }
+
+    /// The slot of `number` has no member.
+    pub fn vacate(&mut self, number: DeviceNumber) {
+        if let Rest::V0(rest) = &mut self.rest {
+            rest.vacate(number.0.into());
+        }
     }
 }
 

@@ -12,6 +12,9 @@ use crate::geometry::Level;
 use crate::placement::{BAD_BLOCK_LOG_SECTORS, bitmap_space, component_unit};
 use crate::units::Sectors;
 
+/// The largest component of 0.90, whose `size` is a number of KiB in 32 bits. The driver stops there as well.
+const V0_COMPONENT_MAX: Sectors = Sectors((2 << 32) - 2);
+
 impl Superblock {
     /// Checks that md allows a change of the component size in place: existing data must keep its position.
     ///
@@ -26,9 +29,6 @@ impl Superblock {
         if self.level == Level::Raid10 && far > 1 && !is_offset {
             let reason = "the position of far copies depends on the component size, so md does not change it";
             return defect("superblock.layout", reason);
-        }
-        if self.version == Version::V0_90 {
-            return defect("superblock.minor_version", "the size of a 0.90 array cannot be changed");
         }
         if self.ppl.is_some() || self.journal {
             let reason = "md cannot change the size of an array with a partial parity log or a journal";
@@ -45,7 +45,11 @@ impl Superblock {
     /// When the parts do not fit the member.
     pub fn with_all_room(&self, member_bytes: u64) -> Result<Self, Defect> {
         let changed = match self.version {
-            Version::V0_90 => self.clone(),
+            Version::V0_90 => {
+                let end = Version::V0_90.place(member_bytes).map(|at| Sectors::from_bytes_down(at.0));
+                let super_offset = end.unwrap_or(self.super_offset).max(self.super_offset);
+                Self { super_offset, data_size: super_offset, ..self.clone() }
+            }
             Version::V1_0 => self.at_the_end(member_bytes),
             Version::V1_1 | Version::V1_2 => {
                 let room = Sectors::from_bytes_down(member_bytes).0.saturating_sub(self.data_offset.0);
@@ -84,6 +88,10 @@ impl Superblock {
     /// # Errors
     /// When the data area is shorter, or another part is there.
     pub fn with_component(&self, component: Sectors, member_bytes: u64) -> Result<Self, Defect> {
+        if self.version == Version::V0_90 && component > V0_COMPONENT_MAX {
+            let reason = format!("{} KiB, more than the 4 TiB that metadata 0.90 can say", component.0 / 2);
+            return Err(Defect::new("superblock.size", reason));
+        }
         let changed = Self { component, ..self.clone() };
         area::check(&changed, member_bytes)?;
         Ok(changed)
@@ -96,9 +104,6 @@ impl Superblock {
     pub fn check_copies_change(&self) -> Result<(), Defect> {
         let defect = |field, reason: &str| Err(Defect::new(field, reason));
         match self.level {
-            Level::Raid1 if self.version == Version::V0_90 => {
-                defect("superblock.minor_version", "a 0.90 array cannot be grown")
-            }
             Level::Raid1 => Ok(()),
             Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10 => {
                 defect("superblock.level", "only RAID-1 can change its slots in place; other levels need a reshape")

@@ -133,6 +133,38 @@ impl Rest {
         Self(raw)
     }
 
+    /// Lists a device under `number`. A slot's entry may say *faulty* before: then the device takes its place.
+    pub(super) fn list(&mut self, number: usize) {
+        let is_counted = self.counts(number);
+        self.set(number, 0);
+        self.0.nr_disks += u32::from(!is_counted);
+    }
+
+    /// Clears the entry of `number`.
+    pub(super) fn unlist(&mut self, number: usize) {
+        self.0.nr_disks = self.0.nr_disks.get().saturating_sub(self.counts(number).into()).into();
+        self.0.disks[number] = RawDisk::new_zeroed();
+    }
+
+    /// The slot `number` has no member: its entry says *removed*.
+    pub(super) fn vacate(&mut self, number: usize) {
+        self.unlist(number);
+        self.set(number, DISK_REMOVED);
+    }
+
+    /// Whether an entry is one of `nr_disks`. An unused one is all zeros.
+    fn counts(&self, number: usize) -> bool {
+        let disk = &self.0.disks[number];
+        disk.number.get() as usize == number && disk.state.get() & DISK_REMOVED == 0
+    }
+
+    fn set(&mut self, number: usize, state: u32) {
+        let disk = &mut self.0.disks[number];
+        *disk = RawDisk::new_zeroed();
+        (disk.number, disk.raid_disk) = ((number as u32).into(), (number as u32).into());
+        disk.state = state.into();
+    }
+
     /// Sets the number of the array's device.
     pub(super) fn set_preferred_minor(&mut self, minor: u32) {
         self.0.md_minor = minor.into();
@@ -335,10 +367,16 @@ fn not_understood(raw: &Raw, roles: &[DeviceRole]) -> Raw {
     rest
 }
 
+/// Feature bits of [`Superblock`] that 0.90 keeps in other ways: a bitmap, a reshape and its direction. A recovery offset
+/// (2) and a recovery by bitmap (128) are not kept: the member is listed as a spare until its recovery ends.
+const KNOWN_FEATURES: u32 = 1 | 2 | 4 | 32 | 128;
+
 /// Encodes `superblock`.
 pub(super) fn encode(superblock: &Superblock, rest: &Rest) -> Vec<u8> {
     assert!(superblock.roles.len() <= DISKS, "0.90 lists at most {DISKS} devices");
-    assert!(superblock.features().0 & !1 & !4 & !32 == 0, "0.90 has no such feature: {:?}", superblock.features());
+    assert!(superblock.features().0 & !KNOWN_FEATURES == 0, "0.90 has no such feature: {:?}", superblock.features());
+    let recovers = superblock.recovery_offset.is_some() || superblock.recovery_from_bitmap;
+    assert!(!recovers || !matches!(superblock.own_role(), DeviceRole::Active(_)), "0.90 has no recovery offset");
     let mut raw = rest.0.clone();
     raw.md_magic = MAGIC.into();
     raw.minor_version = if superblock.reshape.is_some() { MINOR_RESHAPE } else { 90 }.into();

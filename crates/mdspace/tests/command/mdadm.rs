@@ -252,7 +252,7 @@ fn a_new_raid_5_recovers_its_last_member_and_force_resyncs_it() {
     };
     assert!(sweep("-C /dev/md0 -l5 -n3 -R a b c"), "the last one has the number after the slots, as with mdadm");
     assert!(sweep("-C /dev/md0 -l4 -n3 -R -e1.0 a b c"));
-    for options in ["-f -l5", "-e0.90 -l5", "-k ppl -l5"] {
+    for options in ["-f -l5", "-k ppl -l5"] {
         assert!(!sweep(&format!("-C /dev/md0 -R {options} -n3 a b c")), "{options}");
     }
 }

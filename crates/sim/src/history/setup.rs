@@ -137,7 +137,7 @@ impl Setup {
             Raid1 => 64 << 10,
             _ => chunk_bytes.max(4096) * random.within(3..7),
         };
-        // Superblocks 0.90 are not created here with a bitmap, and spares are not recovered with them.
+        // Superblocks 0.90 are planted here without a bitmap and without spares (`recovery/old.rs` has both).
         let version = match redundant && random.once_in(8) {
             true => Version::V0_90,
             false => *random.pick(&[Version::V1_0, Version::V1_1, Version::V1_2, Version::V1_2]),

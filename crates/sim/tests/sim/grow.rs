@@ -47,7 +47,7 @@ pub(super) const RAID5: Setup = Setup {
 };
 pub(super) const RAID1: Setup = Setup { level: Level::Raid1, layout: 0, slots: 2, ..RAID5 };
 pub(super) const BITMAP: BitmapChoice = BitmapChoice::Chunk(CHUNK_BYTES);
-pub(super) const SETUPS: [Setup; 8] = [
+pub(super) const SETUPS: [Setup; 10] = [
     RAID5,
     Setup { bitmap: BITMAP, ..RAID5 },
     Setup { bitmap: BITMAP, version: Version::V1_0, ..RAID5 },
@@ -56,6 +56,8 @@ pub(super) const SETUPS: [Setup; 8] = [
     RAID1,
     Setup { bitmap: BITMAP, version: Version::V1_0, ..RAID1 },
     Setup { level: Level::Raid10, layout: 0x102, bitmap: BITMAP, ..RAID5 },
+    Setup { bitmap: BITMAP, version: Version::V0_90, ..RAID1 },
+    Setup { level: Level::Raid6, slots: 4, version: Version::V0_90, ..RAID5 },
 ];
 
 pub(super) fn candidates(members: &[SimMember]) -> Vec<Candidate<SimMember>> {
@@ -73,7 +75,7 @@ pub(super) async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8
         version: setup.version,
         layout: setup.layout,
         chunk_bytes: if setup.level == Level::Raid1 { 0 } else { CHUNK_BYTES },
-        name: "sim:small".to_owned(),
+        name: if setup.version == Version::V0_90 { String::new() } else { "sim:small".to_owned() },
         data_offset_bytes: (!setup.version.is_at_end()).then_some(64 << 10),
         component_bytes: Some(setup.component),
         bitmap: setup.bitmap,
@@ -147,15 +149,22 @@ async fn use_it(members: &[SimMember], data: &[u8], world: &World) {
 
 /// Members for an array.
 pub(super) fn blank(setup: &Setup, world: &World, boundaries: &Rc<Cell<u64>>) -> Vec<SimMember> {
-    let member = |index| SimMember::new(format!("member{index}"), world, vec![0; MEMBER_BYTES], boundaries.clone());
+    // A superblock 0.90 is 4 KiB and has no copy: if it is torn, the member is lost, to md as well.
+    let tear_bytes = if setup.version == Version::V0_90 { 4096 } else { 512 };
+    let member = |index| {
+        SimMember::new(format!("member{index}"), world, vec![0; MEMBER_BYTES], boundaries.clone())
+            .with_tears(tear_bytes)
+    };
     (0..setup.slots - setup.missing.len()).map(member).collect()
 }
 
 /// What a power cut leaves.
 pub(super) fn after_power_loss(members: &[SimMember], random: &mut Random) -> (World, Vec<SimMember>, Rc<Cell<u64>>) {
     let (world, boundaries) = (World::new(random.number()), Rc::<Cell<u64>>::default());
-    let left =
-        |member: &SimMember| SimMember::new(member.name(), &world, member.after_power_loss(random), boundaries.clone());
+    let left = |member: &SimMember| {
+        SimMember::new(member.name(), &world, member.after_power_loss(random), boundaries.clone())
+            .with_tears(member.tear_bytes())
+    };
     let left = members.iter().map(left).collect();
     (world, left, boundaries)
 }
@@ -281,6 +290,8 @@ fn a_raid_1_has_its_old_number_of_copies_or_its_new_one_and_all_its_members_when
         (Setup { bitmap: BITMAP, ..RAID1 }, 4),
         (Setup { slots: 3, missing: &[0], ..RAID1 }, 2),
         (Setup { slots: 5, missing: &[0, 1], bitmap: BITMAP, version: Version::V1_0, ..RAID1 }, 3),
+        (Setup { version: Version::V0_90, ..RAID1 }, 3),
+        (Setup { bitmap: BITMAP, version: Version::V0_90, ..RAID1 }, 4),
     ] {
         let mut seen = [0; 2];
         for cut in 1.. {

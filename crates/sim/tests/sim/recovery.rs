@@ -4,6 +4,7 @@
 //! Flushed data must read back at any moment and after any cut. A member that is not current is never used. The
 //! recovery continues to a whole array, whose data also follows from the others when any one member is left out.
 
+mod old;
 mod rounds;
 mod spares;
 
@@ -36,6 +37,7 @@ struct Setup {
     bitmap: bool,
     /// The number of members that are lost, and replaced, at once.
     lost: usize,
+    version: Version,
 }
 
 const RAID1: Setup = Setup {
@@ -46,6 +48,7 @@ const RAID1: Setup = Setup {
     component_bytes: 64 << 10,
     bitmap: false,
     lost: 2,
+    version: Version::V1_2,
 };
 const RAID5: Setup = Setup { level: Level::Raid5, layout: 2, chunk_bytes: 4096, slots: 4, lost: 1, ..RAID1 };
 const RAID6: Setup = Setup { level: Level::Raid6, slots: 5, lost: 2, ..RAID5 };
@@ -65,6 +68,10 @@ const SETUPS: [Setup; 12] = [
     Setup { layout: 0x1_0201, bitmap: true, ..RAID10 },
     Setup { slots: 3, bitmap: true, ..RAID10 },
 ];
+
+fn all_setups() -> impl Iterator<Item = Setup> {
+    SETUPS.into_iter().chain(old::SETUPS)
+}
 
 /// The expected contents: settled bytes, and whole images in flight since.
 struct Truth {
@@ -108,10 +115,25 @@ impl Life {
     }
 
     fn member(&self, name: &str, contents: u8) -> SimMember {
-        let bytes = DATA_OFFSET + self.setup.component_bytes as usize;
+        let is_old = self.setup.version == Version::V0_90;
+        let behind = if is_old { 128 << 10 } else { 0 };
+        let bytes = DATA_OFFSET + self.setup.component_bytes as usize + behind;
         let mut contents = vec![contents; bytes];
         contents[..HEAD_BYTES as usize].fill(0); // or it would be taken for a member
-        SimMember::new(name.to_owned(), &self.world, contents, self.boundaries.clone())
+        let member = SimMember::new(name.to_owned(), &self.world, contents, self.boundaries.clone());
+        self.with_tears(member)
+    }
+
+    /// A superblock 0.90 is 4 KiB and has no copy: if it is torn, the member is lost, to md as well.
+    fn with_tears(&self, member: SimMember) -> SimMember {
+        if self.setup.version == Version::V0_90 { member.with_tears(4096) } else { member }
+    }
+
+    /// Whether a member was never given a superblock.
+    fn is_blank(&self, member: &SimMember) -> bool {
+        let contents = member.contents();
+        let at = self.setup.version.place(contents.len() as u64).expect("it is long enough").0 as usize;
+        contents[at..at + 4] == [0x5a; 4]
     }
 
     /// As [`Self::create`], with the first blank member as a spare.
@@ -129,8 +151,9 @@ impl Life {
         let recipe = Recipe {
             layout: setup.layout,
             chunk_bytes: setup.chunk_bytes,
-            name: "sim:recovery".to_owned(),
-            data_offset_bytes: Some(DATA_OFFSET as u64),
+            version: setup.version,
+            name: if setup.version == Version::V0_90 { String::new() } else { "sim:recovery".to_owned() },
+            data_offset_bytes: (!setup.version.is_at_end()).then_some(DATA_OFFSET as u64),
             component_bytes: Some(setup.component_bytes),
             bitmap: if setup.bitmap { BitmapChoice::Chunk(4096) } else { BitmapChoice::None },
             contents: Contents::Consistent,
@@ -267,7 +290,7 @@ async fn lose_and_replace(life: &Life, array: &Simulated, members: &[SimMember],
 
 #[test]
 fn new_members_are_recovered_while_the_array_is_in_use() {
-    for (seed, setup) in SETUPS.into_iter().enumerate() {
+    for (seed, setup) in all_setups().enumerate() {
         let life = Life::new(setup, seed as u64);
         let world = life.world.clone();
         world.run(
@@ -287,7 +310,7 @@ fn new_members_are_recovered_while_the_array_is_in_use() {
 
 #[test]
 fn a_re_added_member_gets_only_what_was_written_meanwhile() {
-    for (seed, setup) in SETUPS.into_iter().enumerate().filter(|(_, setup)| setup.bitmap) {
+    for (seed, setup) in all_setups().enumerate().filter(|(_, setup)| setup.bitmap) {
         let life = Life::new(setup, seed as u64);
         let world = life.world.clone();
         world.run(
@@ -884,7 +907,7 @@ fn cut_and_go_on(setup: Setup, seed: u64, cut: u64, story: Story) -> u64 {
         .iter()
         .map(|member| SimMember::new(member.name(), &after.world, member.after_power_loss(&mut random), Rc::default()))
         // A blank member that was not added yet does not belong to the array.
-        .filter(|member| member.contents()[4096..4100] != [0x5a; 4])
+        .filter(|member| !after.is_blank(member))
         .collect();
     let world = after.world.clone();
     world.run(go_on(&after, &left, cut), || false);

@@ -194,6 +194,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         for Target { slot, device } in recovered {
             self.core.report_change(&device, Some(slot), ChangeKind::Recovered, None);
             device.become_current();
+            self.metadata.take_number_of_slot(&change, &device, slot);
         }
         self.core.update_whole();
         match successors.is_empty() {
@@ -224,7 +225,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         for (device, reached) in reached {
             let sectors = reached.filter(|_| current(&device).is_some()).map(|reached| Sectors(reached / SECTOR_BYTES));
             let mut superblock = device.superblock.borrow_mut();
-            is_news |= sectors.is_some() && superblock.recovery_offset != sectors;
+            is_news |= sectors.is_some() && superblock.recovery_offset != sectors && !superblock.numbers_are_slots();
             superblock.recovery_offset = sectors;
         }
         {

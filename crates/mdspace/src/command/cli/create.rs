@@ -39,12 +39,6 @@ pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) 
         tell!("note: members this large get an internal bitmap, as in mdadm; --bitmap none turns it off");
     }
     warn_of_small_chunk(arguments.level(), status.chunk_bytes);
-    if arguments.metadata == Metadata::V0_90 && arguments.level().is_redundant() {
-        tell!(
-            "note: mdspace serves arrays of metadata 0.90, and rebuilds none of their members: the kernel's md does; \
-             --metadata 1.0 lies at the end as well"
-        );
-    }
     if arguments.told.json { print_json(&status) } else { print(&summary(arguments, &status, &slots)) }
 }
 

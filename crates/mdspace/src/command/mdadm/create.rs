@@ -94,16 +94,15 @@ fn spares(words: &Words, members: usize) -> Result<usize, Trouble> {
 }
 
 /// Whether a spare is to recover the last slot of a new array, as with mdadm: that writes one member, where a resync reads
-/// all. md takes no member on into 0.90 here, and a log is made with whole arrays alone.
+/// all. A log is made with whole arrays alone.
 fn recovers_last(words: &Words, members: &[OsString]) -> bool {
     let level = words.value("level").and_then(|level| parse_level(&level).ok());
-    let is_old = matches!(words.value("metadata").as_deref(), Some("0" | "0.9" | "0.90"));
     let is_whole = members.len() > 1 && !members.contains(&"missing".into());
     let has_log =
         words.has("write-journal") || matches!(words.value("consistency-policy").as_deref(), Some("ppl" | "log"));
     matches!(level, Some(Level::Raid4 | Level::Raid5))
         && is_whole
-        && !(is_old || has_log || words.has("assume-clean") || words.has("force"))
+        && !(has_log || words.has("assume-clean") || words.has("force"))
 }
 
 fn check_members(members: &[OsString]) -> Result<(), Trouble> {
