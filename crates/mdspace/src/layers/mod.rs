@@ -7,10 +7,14 @@
 mod bytes;
 mod find;
 mod group;
+#[cfg(feature = "command")]
+mod leaves;
 mod raid;
 
 pub(crate) use bytes::{Bytes, Running};
 pub(crate) use find::Layers;
 #[cfg(feature = "command")]
 pub(crate) use find::members_in;
+#[cfg(feature = "command")]
+pub(crate) use leaves::{Leaf, Run};
 pub(crate) use group::{FoundGroup, Physical, groups};

@@ -11,6 +11,7 @@ mod examine;
 mod generate;
 mod grow;
 mod habits;
+mod locate;
 mod lost_files;
 mod map_file;
 mod mapped_read;
@@ -140,6 +141,7 @@ fn carry_out(line: &CommandLine) -> Result<ExitCode, Failure> {
         Command::Set(arguments) => control::set(arguments),
         Command::Grow(arguments) => grow::run(arguments, kernel),
         Command::Scrub(arguments) => scrub::run(arguments, kernel),
+        Command::Locate(arguments) => locate::run(arguments, kernel),
         Command::Stop(arguments) => control::stop(arguments),
         Command::Update(arguments) => update::run(arguments, kernel),
         Command::Overlay(arguments) => overlay::run(arguments, kernel),
