@@ -28,7 +28,7 @@ impl Claims {
     /// What lies past `end` is claimed at once.
     pub(super) fn new(wanted: &[Range<u64>], end: u64) -> Self {
         let mut claims = Self { wanted: merged(wanted.to_vec()), places: Vec::new() };
-        claims.claim(end..u64::MAX, |_| Owner::Unknown("behind the end of the file system".to_owned()));
+        claims.claim(end..u64::MAX, |_| Owner::Behind);
         claims
     }
 

@@ -50,6 +50,8 @@ pub enum Owner {
     Metadata(String),
     /// Free space.
     Free,
+    /// Nothing: it is behind the end of the file system.
+    Behind,
     /// Not known, and why.
     Unknown(String),
 }

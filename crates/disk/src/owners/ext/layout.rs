@@ -11,6 +11,9 @@ use std::ops::Range;
 pub(super) const EXTENTS: u32 = 0x8_0000;
 pub(super) const INLINE: u32 = 0x1000_0000;
 
+/// The inode of the space for more descriptors.
+pub(super) const FOR_GROWING: u64 = 7;
+
 /// Features.
 const META_GROUPS: u32 = 0x10;
 const WIDE: u32 = 0x80;
@@ -99,7 +102,7 @@ impl Layout {
             return None;
         }
         let is_dynamic = le32(superblock, 0x4c) > 0;
-        let mut special = BTreeMap::from([(1, "bad blocks"), (7, "space for growing")]);
+        let mut special = BTreeMap::from([(1, "bad blocks"), (FOR_GROWING, "space for more descriptors")]);
         for (at, what) in [(0x240, "quota of users"), (0x244, "quota of groups"), (0x26c, "quota of projects")] {
             special.insert(long(at), what);
         }

@@ -108,7 +108,7 @@ impl<S: Source + ?Sized> Ext<'_, S> {
                 self.claims.claim(start..end.max(start), |_| Owner::Metadata(what.clone()));
             }
             for (first, count) in layout.descriptors_in(number as u64) {
-                self.claim_metadata(first, count, &format!("group descriptors, copy of group {number}"));
+                self.claim_metadata(first, count, &format!("group descriptors and space for more, copy of group {number}"));
             }
             let Some(Group { block_bitmap, inode_bitmap, table, .. }) = group else { continue };
             self.claim_metadata(*block_bitmap, 1, &format!("block bitmap of group {number}"));
@@ -163,13 +163,14 @@ impl<S: Source + ?Sized> Ext<'_, S> {
             let range = self.range(block, 1);
             self.claims.claim(range, |_| Owner::File(file, Part::Attributes));
         }
-        // The inode of the space for growing has the descriptors' reserved blocks, which are claimed.
         if !inode.has_blocks() {
             return;
         }
         let mut fork = Fork::of(inode, &self.layout);
         while let Some(piece) = fork.next(self.source, &self.layout, &mut self.maps_left).await {
             match piece {
+                // They are at a fixed place behind the descriptors.
+                Ok(blocks::Piece { within: Some(_), .. }) if inode.number == layout::FOR_GROWING => {}
                 Ok(blocks::Piece { first, count, within: Some(within) }) => {
                     let owner = self.layout.owner_of(inode, file, within);
                     let range = self.range(first, count);

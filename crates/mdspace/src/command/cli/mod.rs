@@ -127,7 +127,7 @@ fn carry_out(line: &CommandLine) -> Result<ExitCode, Failure> {
         Command::Read(arguments) => transfer::read(arguments, kernel),
         Command::Write(arguments) => transfer::write(arguments, kernel),
         Command::List(arguments) => list::run(arguments),
-        Command::Status(arguments) => control::status(arguments),
+        Command::Status(arguments) => control::status(arguments, kernel),
         Command::Wait(arguments) => wait::run(arguments),
         Command::Iostat(arguments) => iostat::run(arguments),
         Command::Top(arguments) => top::run(arguments),

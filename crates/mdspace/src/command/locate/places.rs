@@ -173,6 +173,7 @@ fn owned(run: &Run, volume: Option<&str>, owner: &Owner, distance: u64, owners: 
         Owner::Journal => plain("journal", None),
         Owner::Metadata(what) => plain("metadata", Some(what)),
         Owner::Free => plain("free", None),
+        Owner::Behind => plain("outside", Some("behind the end of the file system")),
         Owner::Unknown(reason) => plain("unknown", Some(reason)),
     }
 }
