@@ -43,7 +43,9 @@ fn run(program: &str, arguments: &[&str], here: &Path) -> String {
 
 /// Bytes that occur once.
 fn content(bytes: usize, seed: u64) -> Vec<u8> {
-    let word = |index: u64| (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed.wrapping_mul(0xd6e8_feb8_6659_fd93)).to_le_bytes();
+    let word = |index: u64| {
+        (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed.wrapping_mul(0xd6e8_feb8_6659_fd93)).to_le_bytes()
+    };
     (0..bytes.div_ceil(8) as u64).flat_map(word).take(bytes).collect()
 }
 
@@ -56,7 +58,10 @@ fn tree(here: &Path) -> BTreeMap<String, Vec<u8>> {
     files.insert("/photos/2019/summer/one and two".to_owned(), content(70_000, 3));
     files.insert("/empty".to_owned(), Vec::new());
     for index in 0..200 {
-        files.insert(format!("/many/a-rather-long-name-of-a-file-{index}"), content(100 + 37 * index, 1000 + index as u64));
+        files.insert(
+            format!("/many/a-rather-long-name-of-a-file-{index}"),
+            content(100 + 37 * index, 1000 + index as u64),
+        );
     }
     for (path, content) in &files {
         let path = here.join("tree").join(&path[1..]);
@@ -176,10 +181,14 @@ fn each_block_of_ext_is_what_debugfs_says() {
         judge_by_debugfs(here, &owners, block, bytes / block, &what);
         let both = judged_names(&files, &owners);
         judge_by_content(&image, &owners, &both, block as usize, &what);
-        let parts: Vec<Part> = owners.places.iter().filter_map(|place| match place.owner {
-            Owner::File(_, part) => Some(part),
-            _ => None,
-        }).collect();
+        let parts: Vec<Part> = owners
+            .places
+            .iter()
+            .filter_map(|place| match place.owner {
+                Owner::File(_, part) => Some(part),
+                _ => None,
+            })
+            .collect();
         // The first revision has no attributes.
         let has_all = parts.contains(&Part::Entries) && (parts.contains(&Part::Attributes) || what.contains("-r 0"));
         assert!(has_all, "{what}");
@@ -207,7 +216,12 @@ fn clusters_of_ext4_are_free_or_a_files() {
     let image = image(here);
     let owners = find(&image, Kind::Ext, &[0..64 * MIB]);
     judge_by_content(&image, &owners, &files, 1024, "bigalloc");
-    let free: u64 = owners.places.iter().filter(|place| place.owner == Owner::Free).map(|place| place.range.end - place.range.start).sum();
+    let free: u64 = owners
+        .places
+        .iter()
+        .filter(|place| place.owner == Owner::Free)
+        .map(|place| place.range.end - place.range.start)
+        .sum();
     let said = run("dumpe2fs", &["-h", "fs.img"], here);
     let blocks = said.lines().find_map(|line| line.strip_prefix("Free blocks:")).expect("it says so");
     assert_eq!(free / 1024, blocks.trim().parse::<u64>().expect("a number"));
@@ -226,7 +240,8 @@ fn what_cannot_be_read_of_ext_is_not_called_free() {
     let file = list(&sound).expect("it has one");
     let is_table = |owner: &Owner| matches!(owner, Owner::Metadata(what) if what.contains("inode table"));
     let table = sound.places.iter().find(|place| is_table(&place.owner)).expect("it has one").range.clone();
-    let data = sound.places.iter().find(|place| matches!(place.owner, Owner::File(own, Part::Content(_)) if own == file));
+    let data =
+        sound.places.iter().find(|place| matches!(place.owner, Owner::File(own, Part::Content(_)) if own == file));
     let data = data.expect("it has blocks").range.clone();
     // The inode's own block of the table.
     let inode_at = table.start + (file.inode - 1) * 256;
@@ -239,7 +254,8 @@ fn what_cannot_be_read_of_ext_is_not_called_free() {
     let copied = find(&image, Kind::Ext, &[data.clone()]);
     assert_eq!(list(&copied), Some(file), "{:?}", copied.notes);
     // A directory that is lost takes names, and not files.
-    let is_directory = |owner: &Owner| matches!(owner, Owner::File(own, Part::Entries) if sound.paths[own] == "/photos");
+    let is_directory =
+        |owner: &Owner| matches!(owner, Owner::File(own, Part::Entries) if sound.paths[own] == "/photos");
     let directory = sound.places.iter().find(|place| is_directory(&place.owner)).expect("it has a block");
     image.unreadable = vec![directory.range.clone()];
     let nameless = find(&image, Kind::Ext, &[data]);
@@ -250,7 +266,8 @@ fn what_cannot_be_read_of_ext_is_not_called_free() {
 
 /// A prototype of mkfs.xfs with the files of a tree.
 fn prototype(here: &Path, directory: &Path, text: &mut String) {
-    let mut names: Vec<_> = std::fs::read_dir(directory).expect("of our own").map(|entry| entry.expect("one").path()).collect();
+    let mut names: Vec<_> =
+        std::fs::read_dir(directory).expect("of our own").map(|entry| entry.expect("one").path()).collect();
     names.sort();
     for path in names {
         // A prototype has no names with spaces.
@@ -306,7 +323,12 @@ fn judge_by_xfs_db(here: &Path, owners: &Owners, block: u64, blocks: u64, what: 
     for some in chosen.chunks(4000) {
         let mut own = arguments.clone();
         for number in some {
-            own.extend(["-c".to_owned(), format!("daddr {}", number * block / 512), "-c".to_owned(), "blockuse -n".to_owned()]);
+            own.extend([
+                "-c".to_owned(),
+                format!("daddr {}", number * block / 512),
+                "-c".to_owned(),
+                "blockuse -n".to_owned(),
+            ]);
         }
         own.push("fs.img".to_owned());
         let words: Vec<&str> = own.iter().map(String::as_str).collect();
@@ -321,7 +343,9 @@ fn judge_by_xfs_db(here: &Path, owners: &Owners, block: u64, blocks: u64, what: 
         let kind = kind.split(' ').next().unwrap_or_default();
         let is_right = match (kind, owner) {
             ("free1" | "free2" | "free3" | "free4", Owner::Free) | ("log", Owner::Journal) => true,
-            ("data" | "dir" | "attr" | "btbmapd" | "btbmapa" | "symlink", Owner::File(file, _)) => Some(file.inode) == inode,
+            ("data" | "dir" | "attr" | "btbmapd" | "btbmapa" | "symlink", Owner::File(file, _)) => {
+                Some(file.inode) == inode
+            }
             ("rtbitmap" | "rtsum" | "quota", Owner::Metadata(_)) => true,
             (kind, Owner::Metadata(_)) => !matches!(kind, "free1" | "free2" | "free3" | "free4" | "data"),
             _ => false,
@@ -333,7 +357,12 @@ fn judge_by_xfs_db(here: &Path, owners: &Owners, block: u64, blocks: u64, what: 
 #[test]
 fn each_block_of_a_file_of_btrfs_holds_its_bytes() {
     const BYTES: u64 = 160 * MIB;
-    for options in [&[][..], &["-m", "single", "-n", "4096"], &["-M", "-s", "4096"], &["-m", "dup", "-d", "dup", "--csum", "xxhash"]] {
+    for options in [
+        &[][..],
+        &["-m", "single", "-n", "4096"],
+        &["-M", "-s", "4096"],
+        &["-m", "dup", "-d", "dup", "--csum", "xxhash"],
+    ] {
         let here = TempDir::new().expect("of our own");
         let here = here.path();
         let files = tree(here);
@@ -369,7 +398,8 @@ fn foreign_bytes_end_every_walk() {
         run(make[0], &make[1..], here);
         let sound = image(here);
         let owners = find(&sound, kind, &[0..bytes]);
-        let is_metadata = |owner: &Owner| matches!(owner, Owner::Metadata(_) | Owner::File(_, Part::Entries | Part::Map));
+        let is_metadata =
+            |owner: &Owner| matches!(owner, Owner::Metadata(_) | Owner::File(_, Part::Entries | Part::Map));
         let metadata: Vec<_> = owners.places.iter().filter(|place| is_metadata(&place.owner)).collect();
         let mut seed = 7_u64;
         for _ in 0..10 {

@@ -88,11 +88,7 @@ impl Owners {
 ///
 /// # Errors
 /// When the file system has no superblock that can be used.
-pub async fn find<S: Source + ?Sized>(
-    source: &S,
-    kind: Kind,
-    ranges: &[Range<u64>],
-) -> Option<Result<Owners, String>> {
+pub async fn find<S: Source + ?Sized>(source: &S, kind: Kind, ranges: &[Range<u64>]) -> Option<Result<Owners, String>> {
     match kind {
         Kind::Ext => Some(ext::find(source, ranges).await),
         Kind::Xfs => Some(xfs::find(source, ranges).await),

@@ -17,7 +17,9 @@ fn said(here: &Workplace, program: &str, arguments: &[&str]) {
 
 /// Content of a file, with blocks that occur nowhere else.
 fn content(seed: u64, bytes: usize) -> Vec<u8> {
-    let word = |index: u64| (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed.wrapping_mul(0xd6e8_feb8_6659_fd93)).to_le_bytes();
+    let word = |index: u64| {
+        (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed.wrapping_mul(0xd6e8_feb8_6659_fd93)).to_le_bytes()
+    };
     (0..bytes as u64 / 8).flat_map(word).collect()
 }
 

@@ -1,8 +1,8 @@
 //! Paths of inodes of Btrfs, from the inode up to the top subvolume.
 
+use super::super::FileId;
 use super::name_at;
 use super::trees::{Item, Key, Trees};
-use super::super::FileId;
 use crate::bytes::le64;
 use crate::source::Source;
 

@@ -232,7 +232,10 @@ impl<'a, S: Source + ?Sized> Trees<'a, S> {
         const CRC_32C: u16 = 0;
         let has_sum = le16(&self.superblock, 196) != CRC_32C
             || crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &node[32..]) == u64::from(le32(node, 0));
-        le64(node, 48) == address && level_of(node) <= LEVEL_MAX && level.is_none_or(|is| is == level_of(node)) && has_sum
+        le64(node, 48) == address
+            && level_of(node) <= LEVEL_MAX
+            && level.is_none_or(|is| is == level_of(node))
+            && has_sum
     }
 
     /// The places of a logical address on this device.

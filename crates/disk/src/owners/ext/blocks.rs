@@ -1,7 +1,7 @@
 //! The blocks of an inode of ext: by extents, or by maps of block numbers.
 
-use super::layout::{EXTENTS, Layout};
 use super::Inode;
+use super::layout::{EXTENTS, Layout};
 use crate::bytes::{le16, le32};
 use crate::source::Source;
 
@@ -22,7 +22,11 @@ enum Due {
     /// The block of a node, and the most that its depth may be.
     Child(u64, u16),
     /// A block of a map: its place, the levels below it, and the first block of the file that it maps.
-    Map { block: u64, levels: u32, within: u64 },
+    Map {
+        block: u64,
+        levels: u32,
+        within: u64,
+    },
 }
 
 /// A walk through an inode's blocks, ascending.
@@ -128,7 +132,8 @@ impl Fork {
     /// Adds what a block of a map says.
     fn open_map(&mut self, map: &[u8], levels: u32, within: u64, layout: &Layout) {
         let each = (layout.block_bytes / 4).pow(levels - 1);
-        let places = map.chunks_exact(4).zip(0..).map(|(number, index)| (le32(number, 0).into(), within + index * each));
+        let places =
+            map.chunks_exact(4).zip(0..).map(|(number, index)| (le32(number, 0).into(), within + index * each));
         let due: Vec<Due> = places
             .map(|(block, within)| match levels {
                 1 => Due::Piece(Piece { first: block, count: 1, within: Some(within) }),

@@ -125,8 +125,7 @@ impl Layout {
             read_only,
             first_meta_group: long(0x104),
             with_copies: [long(0x24c), long(0x250)],
-            multi_mount_block: (incompatible & MULTI_MOUNT != 0)
-                .then(|| u64::from_le_bytes(array(superblock, 0x168))),
+            multi_mount_block: (incompatible & MULTI_MOUNT != 0).then(|| u64::from_le_bytes(array(superblock, 0x168))),
             special,
             groups: Vec::new(),
         };
@@ -234,8 +233,12 @@ impl Layout {
                 let first = table * self.each();
                 [first, first + 1, first + self.each() - 1].map(behind).into()
             }
-            false => [0, 1, 3, 5, 7].into_iter().filter(|group| self.has_superblock(*group)).map(behind)
-                .map(|block| block + table).collect(),
+            false => [0, 1, 3, 5, 7]
+                .into_iter()
+                .filter(|group| self.has_superblock(*group))
+                .map(behind)
+                .map(|block| block + table)
+                .collect(),
         }
     }
 
@@ -257,7 +260,10 @@ impl Layout {
             }
             if found.is_none() || !why.is_empty() {
                 let what = if found.is_some() { "a copy counts" } else { "and no copy" };
-                notes.push(format!("descriptors of groups {first} to {}: cannot be read, {what}: {why}", first + here - 1));
+                notes.push(format!(
+                    "descriptors of groups {first} to {}: cannot be read, {what}: {why}",
+                    first + here - 1
+                ));
             }
             let groups = (0..here).map(|index| {
                 let descriptor = found.as_ref()?.get((index * self.descriptor_bytes) as usize..)?;

@@ -108,7 +108,11 @@ impl<S: Source + ?Sized> Ext<'_, S> {
                 self.claims.claim(start..end.max(start), |_| Owner::Metadata(what.clone()));
             }
             for (first, count) in layout.descriptors_in(number as u64) {
-                self.claim_metadata(first, count, &format!("group descriptors and space for more, copy of group {number}"));
+                self.claim_metadata(
+                    first,
+                    count,
+                    &format!("group descriptors and space for more, copy of group {number}"),
+                );
             }
             let Some(Group { block_bitmap, inode_bitmap, table, .. }) = group else { continue };
             self.claim_metadata(*block_bitmap, 1, &format!("block bitmap of group {number}"));
@@ -222,9 +226,9 @@ impl<S: Source + ?Sized> Ext<'_, S> {
         let (_, bits) = bitmap.as_ref().expect("it was read");
         match bits.as_ref().map(|bits| bits.get(bit as usize / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 0)) {
             Ok(true) => Owner::Free,
-            Ok(false) if self.layout.has_clusters() => {
-                Owner::Unknown("in use, and in no file that can be read: mostly the rest of a file's cluster".to_owned())
-            }
+            Ok(false) if self.layout.has_clusters() => Owner::Unknown(
+                "in use, and in no file that can be read: mostly the rest of a file's cluster".to_owned(),
+            ),
             Ok(false) => Owner::Unknown("in use, and no inode that can be read has it".to_owned()),
             Err(reason) => Owner::Unknown(format!("the block bitmap of group {number} cannot be read: {reason}")),
         }

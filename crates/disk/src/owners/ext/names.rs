@@ -1,9 +1,9 @@
 //! Paths of inodes of ext, by reading directories from the root on.
 
 use super::super::{FileId, Owners};
+use super::Inode;
 use super::blocks::{Fork, Piece};
 use super::layout::{INLINE, Layout};
-use super::Inode;
 use crate::bytes::{le16, le32};
 use crate::source::Source;
 use std::collections::{BTreeSet, HashSet, VecDeque};

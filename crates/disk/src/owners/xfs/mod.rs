@@ -76,7 +76,8 @@ impl<S: Source + ?Sized> Xfs<'_, S> {
     async fn claim_group(&mut self, group: u64) {
         let sector = self.layout.sector_bytes;
         let start = self.layout.group_range(group, 0, 0).start;
-        for (index, what) in ["superblock", "record of free space", "record of inodes", "free list"].iter().enumerate() {
+        for (index, what) in ["superblock", "record of free space", "record of inodes", "free list"].iter().enumerate()
+        {
             let at = start + index as u64 * sector;
             self.claim_metadata(at..at + sector, &format!("{what} of allocation group {group}"));
         }

@@ -53,12 +53,7 @@ struct Entry {
 }
 
 /// The names in a directory, and whether they are all.
-async fn entries<S: Source + ?Sized>(
-    source: &S,
-    layout: &Layout,
-    inode: u64,
-    left: &mut u64,
-) -> (Vec<Entry>, bool) {
+async fn entries<S: Source + ?Sized>(source: &S, layout: &Layout, inode: u64, left: &mut u64) -> (Vec<Entry>, bool) {
     let mut found = Vec::new();
     let Some((group, number)) = layout.local(inode) else { return (found, false) };
     let raw = source.read(layout.inode_at(group, number), layout.inode_bytes as usize).await;

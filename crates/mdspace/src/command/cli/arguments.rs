@@ -3,9 +3,9 @@
 //! It is a contract with users and scripts. A line that clap refuses ends with exit status 2, as every refusal does.
 
 use crate::command::clients::arguments::{
-    AddArguments, ChangeArguments, ControlArguments, IostatArguments, ListArguments, MemberOfServedArguments, MonitorArguments,
-    ReAddArguments, ReplaceArguments, ScrubArguments, SetArguments, StatusArguments, StopArguments, Told, TopArguments,
-    TraceArguments, WaitArguments,
+    AddArguments, ChangeArguments, ControlArguments, IostatArguments, ListArguments, MemberOfServedArguments,
+    MonitorArguments, ReAddArguments, ReplaceArguments, ScrubArguments, SetArguments, StatusArguments, StopArguments,
+    Told, TopArguments, TraceArguments, WaitArguments,
 };
 use crate::command::measure::arguments::{BenchArguments, LabArguments};
 use crate::command::opening::arguments::{AssembleArguments, MapArguments, MemberArguments, Overlay};

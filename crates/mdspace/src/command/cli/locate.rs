@@ -15,8 +15,9 @@ use parity::Kernel;
 pub(crate) fn run(arguments: &LocateArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let located = match arguments.members.is_empty() && arguments.geometry.is_none() {
         true if arguments.maps.is_any() => {
-            return Err(Failure::refused("--map: it belongs to a member, and none is given")
-                .advise("name the members, too"));
+            return Err(
+                Failure::refused("--map: it belongs to a member, and none is given").advise("name the members, too")
+            );
         }
         true => of_served(arguments, kernel)?,
         false => of_members(arguments, kernel)?,

@@ -5,8 +5,8 @@ use crate::command::clients::arguments::{
     StatusArguments, StopArguments,
 };
 use crate::command::clients::choice::{self, Wanted};
-use crate::command::clients::files;
 use crate::command::clients::figures::{Figures, Pace};
+use crate::command::clients::files;
 use crate::command::clients::interval::Intervals;
 use crate::command::clients::iostat::measures;
 use crate::command::clients::report::StatusView;

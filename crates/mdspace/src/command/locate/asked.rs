@@ -38,8 +38,9 @@ impl Asked {
     pub(crate) fn file(path: &Path, offset: u64) -> Result<Self, Failure> {
         let name = name_of(path);
         let refused = |reason: String| {
-            Failure::refused(format!("{name}: {reason}"))
-                .advise("give the output of `mdspace scrub --json`, or a map of ddrescue or of `mdspace read --map-out`")
+            Failure::refused(format!("{name}: {reason}")).advise(
+                "give the output of `mdspace scrub --json`, or a map of ddrescue or of `mdspace read --map-out`",
+            )
         };
         let mut text = Vec::new();
         let read = match path == Path::new("-") {

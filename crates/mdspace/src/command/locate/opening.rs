@@ -8,9 +8,9 @@ use crate::command::text::output::tell;
 use crate::inside::Sorted;
 use crate::layers::{Bytes, Layers, Running};
 use crate::machine::{Array, Consent, Machine, Purpose};
+use engine::inspect::find_superblock;
 use engine::status::Status;
 use engine::{BitmapPolicy, Candidate, Refusal};
-use engine::inspect::find_superblock;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -143,8 +143,10 @@ async fn of(
             let mut chosen: Vec<&Rc<Running>> = arrays.iter().filter(|one| one.1).map(|(running, _)| running).collect();
             match (chosen.pop(), chosen.is_empty()) {
                 (Some(one), true) => Subject::Array(one.clone(), uuid(one)),
-                (None, _) => return Err(Failure::refused("none of these disks has a member of that array")
-                    .advise("`mdspace detect` prints the arrays on disks")),
+                (None, _) => {
+                    return Err(Failure::refused("none of these disks has a member of that array")
+                        .advise("`mdspace detect` prints the arrays on disks"));
+                }
                 (Some(_), false) => return Err(several(&arrays)),
             }
         }

@@ -40,7 +40,8 @@ pub(super) async fn find(machine: &Machine, opened: &Opened, wanted: &[Range<u64
 
 /// Bytes that are the volume's own.
 fn whole(wanted: &[Range<u64>]) -> Vec<Run> {
-    let run = |range: &Range<u64>| Run { array_at: range.start, inside_at: range.start, bytes: range.end - range.start };
+    let run =
+        |range: &Range<u64>| Run { array_at: range.start, inside_at: range.start, bytes: range.end - range.start };
     wanted.iter().map(run).collect()
 }
 
@@ -74,7 +75,13 @@ async fn rest_of_array(bytes: &Bytes, opened: &Opened, rest: &[Run], located: &m
             add_all(rest, None, "outside", what, located);
         }
         Ok(Content::Volume(volume)) if volume.kind == Kind::Table => {
-            add_all(rest, None, "outside", "in no partition: the partition table, or space between partitions", located);
+            add_all(
+                rest,
+                None,
+                "outside",
+                "in no partition: the partition table, or space between partitions",
+                located,
+            );
         }
         Ok(Content::Member(_)) => {
             let what = format!("a member of the array {}: look there, by --inner", nested.join(", "));
