@@ -109,6 +109,29 @@ fn judge_by_content(image: &Image, owners: &Owners, files: &BTreeMap<String, Vec
     }
 }
 
+/// Asks for small parts of some places alone, and sees that they have the same owners as among all.
+fn judge_parts(image: &Image, kind: Kind, owners: &Owners, what: &str) {
+    let step = (owners.places.len() / 8).max(1);
+    for place in owners.places.iter().step_by(step) {
+        let middle = (place.range.start + place.range.end) / 2;
+        let part = middle..place.range.end.min(middle + 700);
+        let alone = find(image, kind, &[part.clone()]);
+        let expected = match place.owner {
+            Owner::File(file, Part::Content(at)) => Owner::File(file, Part::Content(at + (middle - place.range.start))),
+            ref owner => owner.clone(),
+        };
+        // A table of inodes names those in the part.
+        let is_right = |found: &Owner| match (found, &expected) {
+            (Owner::Metadata(found), Owner::Metadata(_)) if found.contains("inode table") => true,
+            (found, expected) => found == expected,
+        };
+        assert!(
+            alone.places.iter().any(|found| found.range == part && is_right(&found.owner)),
+            "{what}: {place:?}: {alone:?}"
+        );
+    }
+}
+
 /// The owner of the block at a byte.
 fn at(owners: &Owners, byte: u64) -> &Owner {
     let mut there = owners.places.iter().filter(|place| place.range.contains(&byte));
@@ -179,6 +202,7 @@ fn each_block_of_ext_is_what_debugfs_says() {
         let owners = find(&image, Kind::Ext, &[0..bytes]);
         let what = options.join(" ");
         judge_by_debugfs(here, &owners, block, bytes / block, &what);
+        judge_parts(&image, Kind::Ext, &owners, &what);
         let both = judged_names(&files, &owners);
         judge_by_content(&image, &owners, &both, block as usize, &what);
         let parts: Vec<Part> = owners
@@ -311,6 +335,7 @@ fn each_block_of_xfs_is_what_xfs_db_says() {
         let block = if what.contains("size=1024 -n") { 1024 } else { 4096 };
         judge_by_content(&image, &owners, &files, block as usize, &what);
         judge_by_xfs_db(here, &owners, block, BYTES / block, &what);
+        judge_parts(&image, Kind::Xfs, &owners, &what);
     }
 }
 
@@ -373,6 +398,7 @@ fn each_block_of_a_file_of_btrfs_holds_its_bytes() {
         let what = options.join(" ");
         assert_eq!(owners.notes, [] as [String; 0], "{what}");
         judge_by_content(&image, &owners, &files, 4096, &what);
+        judge_parts(&image, Kind::Btrfs, &owners, &what);
         let is_unknown = |owner: &Owner| matches!(owner, Owner::Unknown(_));
         assert!(owners.places.iter().all(|place| !is_unknown(&place.owner)), "{what}: {:?}", owners.places);
         // What is called free holds no block of a file.

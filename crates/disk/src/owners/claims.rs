@@ -93,7 +93,7 @@ impl Place {
         use super::Part::Content;
         match (&self.owner, next) {
             (Owner::File(file, Content(at)), Owner::File(other, Content(next))) => {
-                file == other && at + (self.range.end - self.range.start) == *next
+                file == other && at.checked_add(self.range.end - self.range.start) == Some(*next)
             }
             (owner, next) => owner == next,
         }

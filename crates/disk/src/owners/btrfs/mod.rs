@@ -97,8 +97,9 @@ async fn claim_logical<S: Source + ?Sized>(
     place: u64,
 ) {
     let on_device = |range: &Range<u64>| {
-        let part = range.start.max(wanted.start)..range.end.min(wanted.end);
-        place + (part.start - wanted.start)..place + (part.end - wanted.start)
+        let start = range.start.max(wanted.start);
+        let end = range.end.min(wanted.end).max(start);
+        place + (start - wanted.start)..place + (end - wanted.start)
     };
     if chunk.is_striped {
         let reason = "its chunk is striped over several devices, which is not read".to_owned();
@@ -115,9 +116,11 @@ async fn claim_logical<S: Source + ?Sized>(
         }
         next = next.max(extent.range.end);
         for (part, owner) in owners_of(trees, &extent, wanted).await {
-            let start = part.start.max(wanted.start) - part.start;
+            let start = part.start.max(wanted.start).saturating_sub(part.start);
             claims.claim(on_device(&part), |distance| match &owner {
-                Owner::File(file, Part::Content(at)) => Owner::File(*file, Part::Content(at + start + distance)),
+                Owner::File(file, Part::Content(at)) => {
+                    Owner::File(*file, Part::Content(at.saturating_add(start + distance)))
+                }
                 owner => owner.clone(),
             });
         }
@@ -309,6 +312,7 @@ fn chunk(at: u64, item: &[u8]) -> Option<(Chunk, usize)> {
     let stripes = usize::from(le16(item, 44));
     let length = 48 + 32 * stripes;
     let item = item.get(..length)?;
+    at.checked_add(le64(item, 0))?;
     let copies = item[48..].chunks_exact(32).map(|stripe| (le64(stripe, 0), le64(stripe, 8))).collect();
     let is_striped = le64(item, 24) & SEVERAL_DEVICES != 0 && stripes > 1;
     Some((Chunk { at, bytes: le64(item, 0), copies, is_striped }, length))

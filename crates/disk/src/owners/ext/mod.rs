@@ -179,7 +179,9 @@ impl<S: Source + ?Sized> Ext<'_, S> {
                     let owner = self.layout.owner_of(inode, file, within);
                     let range = self.range(first, count);
                     self.claims.claim(range, |distance| match &owner {
-                        Owner::File(file, Part::Content(at)) => Owner::File(*file, Part::Content(at + distance)),
+                        Owner::File(file, Part::Content(at)) => {
+                            Owner::File(*file, Part::Content(at.saturating_add(distance)))
+                        }
                         owner => owner.clone(),
                     });
                 }

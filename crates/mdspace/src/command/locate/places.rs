@@ -172,7 +172,7 @@ fn owned(run: &Run, volume: Option<&str>, owner: &Owner, distance: u64, owners: 
         ..plain(kind, what)
     };
     match owner {
-        Owner::File(file, Part::Content(at)) => of_file(file, "file", None, Some(at + distance)),
+        Owner::File(file, Part::Content(at)) => of_file(file, "file", None, Some(at.saturating_add(distance))),
         Owner::File(file, Part::Compressed(at)) => of_file(file, "file", Some("compressed"), Some(*at)),
         Owner::File(file, Part::Entries) => of_file(file, "directory", None, None),
         Owner::File(file, Part::Map) => of_file(file, "map", Some("the record of where its content is"), None),
