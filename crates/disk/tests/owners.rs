@@ -79,8 +79,8 @@ fn image(here: &Path) -> Image {
     Image { bytes: std::fs::read(here.join("fs.img")).expect("of our own"), unreadable: Vec::new() }
 }
 
-fn find(image: &Image, kind: Kind, ranges: &[Range<u64>]) -> Owners {
-    let found = owners::find(image, kind, ranges).now_or_never().expect("memory answers at once");
+fn find(image: &Image, kind: Kind, range: Range<u64>) -> Owners {
+    let found = owners::find(image, kind, std::slice::from_ref(&range)).now_or_never().expect("memory answers at once");
     found.expect("a kind that is read").expect("a file system")
 }
 
@@ -115,7 +115,7 @@ fn judge_parts(image: &Image, kind: Kind, owners: &Owners, what: &str) {
     for place in owners.places.iter().step_by(step) {
         let middle = (place.range.start + place.range.end) / 2;
         let part = middle..place.range.end.min(middle + 700);
-        let alone = find(image, kind, &[part.clone()]);
+        let alone = find(image, kind, part.clone());
         let expected = match place.owner {
             Owner::File(file, Part::Content(at)) => Owner::File(file, Part::Content(at + (middle - place.range.start))),
             ref owner => owner.clone(),
@@ -199,7 +199,7 @@ fn each_block_of_ext_is_what_debugfs_says() {
         let value = "x".repeat(900);
         run("debugfs", &["-w", "-R", &format!("ea_set /photos/list user.note {value}"), "fs.img"], here);
         let image = image(here);
-        let owners = find(&image, Kind::Ext, &[0..bytes]);
+        let owners = find(&image, Kind::Ext, 0..bytes);
         let what = options.join(" ");
         judge_by_debugfs(here, &owners, block, bytes / block, &what);
         judge_parts(&image, Kind::Ext, &owners, &what);
@@ -238,7 +238,7 @@ fn clusters_of_ext4_are_free_or_a_files() {
     blank(here, 64 * MIB);
     run("mke2fs", &["-q", "-F", "-t", "ext4", "-O", "bigalloc", "-C", "16384", "-d", "tree", "fs.img"], here);
     let image = image(here);
-    let owners = find(&image, Kind::Ext, &[0..64 * MIB]);
+    let owners = find(&image, Kind::Ext, 0..64 * MIB);
     judge_by_content(&image, &owners, &files, 1024, "bigalloc");
     let free: u64 = owners
         .places
@@ -259,7 +259,7 @@ fn what_cannot_be_read_of_ext_is_not_called_free() {
     blank(here, 48 * MIB);
     run("mke2fs", &["-q", "-F", "-t", "ext4", "-b", "1024", "-d", "tree", "fs.img"], here);
     let mut image = image(here);
-    let sound = find(&image, Kind::Ext, &[0..48 * MIB]);
+    let sound = find(&image, Kind::Ext, 0..48 * MIB);
     let list = |owners: &Owners| owners.paths.iter().find(|(_, path)| *path == "/photos/list").map(|(file, _)| *file);
     let file = list(&sound).expect("it has one");
     let is_table = |owner: &Owner| matches!(owner, Owner::Metadata(what) if what.contains("inode table"));
@@ -269,27 +269,29 @@ fn what_cannot_be_read_of_ext_is_not_called_free() {
     let data = data.expect("it has blocks").range.clone();
     // The inode's own block of the table.
     let inode_at = table.start + (file.inode - 1) * 256;
-    image.unreadable = vec![inode_at / 1024 * 1024..inode_at / 1024 * 1024 + 1024];
-    let lost = find(&image, Kind::Ext, &[data.clone()]);
+    let lost = inode_at / 1024 * 1024..inode_at / 1024 * 1024 + 1024;
+    image.unreadable = vec![lost];
+    let lost = find(&image, Kind::Ext, data.clone());
     assert!(matches!(&lost.places[0].owner, Owner::Unknown(reason) if reason.contains("in use")), "{:?}", lost.places);
     assert!(lost.notes.iter().any(|note| note.contains("inode table of group 0")), "{:?}", lost.notes);
     // The superblock and the descriptors have copies.
-    image.unreadable = vec![0..4096];
-    let copied = find(&image, Kind::Ext, &[data.clone()]);
+    let lost = 0..4096;
+    image.unreadable = vec![lost];
+    let copied = find(&image, Kind::Ext, data.clone());
     assert_eq!(list(&copied), Some(file), "{:?}", copied.notes);
     // A directory that is lost takes names, and not files.
     let is_directory =
         |owner: &Owner| matches!(owner, Owner::File(own, Part::Entries) if sound.paths[own] == "/photos");
     let directory = sound.places.iter().find(|place| is_directory(&place.owner)).expect("it has a block");
     image.unreadable = vec![directory.range.clone()];
-    let nameless = find(&image, Kind::Ext, &[data]);
+    let nameless = find(&image, Kind::Ext, data);
     assert!(matches!(nameless.places[0].owner, Owner::File(own, _) if own == file), "{:?}", nameless.places);
     assert_eq!(nameless.paths.len(), 0);
     assert!(nameless.notes.iter().any(|note| note.contains("directories cannot be read")), "{:?}", nameless.notes);
 }
 
 /// A prototype of mkfs.xfs with the files of a tree.
-fn prototype(here: &Path, directory: &Path, text: &mut String) {
+fn prototype(directory: &Path, text: &mut String) {
     let mut names: Vec<_> =
         std::fs::read_dir(directory).expect("of our own").map(|entry| entry.expect("one").path()).collect();
     names.sort();
@@ -301,7 +303,7 @@ fn prototype(here: &Path, directory: &Path, text: &mut String) {
         }
         if path.is_dir() {
             *text += &format!("{name} d--755 0 0\n");
-            prototype(here, &path, text);
+            prototype(&path, text);
             *text += "$\n";
         } else {
             *text += &format!("{name} ---644 0 0 {}\n", path.display());
@@ -324,12 +326,12 @@ fn each_block_of_xfs_is_what_xfs_db_says() {
         files.retain(|path, _| !path.contains(' '));
         blank(here, BYTES);
         let mut text = "/stand/diag\n0 0\nd--755 0 0\n".to_owned();
-        prototype(here, &here.join("tree"), &mut text);
+        prototype(&here.join("tree"), &mut text);
         text += "$\n";
         std::fs::write(here.join("proto"), text).expect("of our own");
         run("mkfs.xfs", &[&["-q", "-f", "-p", "proto"], options, &["fs.img"]].concat(), here);
         let image = image(here);
-        let owners = find(&image, Kind::Xfs, &[0..BYTES]);
+        let owners = find(&image, Kind::Xfs, 0..BYTES);
         let what = options.join(" ");
         assert_eq!(owners.notes, [] as [String; 0], "{what}");
         let block = if what.contains("size=1024 -n") { 1024 } else { 4096 };
@@ -394,7 +396,7 @@ fn each_block_of_a_file_of_btrfs_holds_its_bytes() {
         blank(here, BYTES);
         run("mkfs.btrfs", &[&["-q", "-f", "--rootdir", "tree"], options, &["fs.img"]].concat(), here);
         let image = image(here);
-        let owners = find(&image, Kind::Btrfs, &[0..BYTES]);
+        let owners = find(&image, Kind::Btrfs, 0..BYTES);
         let what = options.join(" ");
         assert_eq!(owners.notes, [] as [String; 0], "{what}");
         judge_by_content(&image, &owners, &files, 4096, &what);
@@ -423,7 +425,8 @@ fn foreign_bytes_end_every_walk() {
         blank(here, bytes);
         run(make[0], &make[1..], here);
         let sound = image(here);
-        let owners = find(&sound, kind, &[0..bytes]);
+        let whole = 0..bytes;
+        let owners = find(&sound, kind, whole.clone());
         let is_metadata =
             |owner: &Owner| matches!(owner, Owner::Metadata(_) | Owner::File(_, Part::Entries | Part::Map));
         let metadata: Vec<_> = owners.places.iter().filter(|place| is_metadata(&place.owner)).collect();
@@ -436,7 +439,9 @@ fn foreign_bytes_end_every_walk() {
                 let offset = (seed >> 20) % (place.range.end - place.range.start);
                 broken.bytes[(place.range.start + offset) as usize] = (seed >> 56) as u8;
             }
-            let found = owners::find(&broken, kind, &[0..bytes]).now_or_never().expect("memory answers at once");
+            let found = owners::find(&broken, kind, std::slice::from_ref(&whole))
+                .now_or_never()
+                .expect("memory answers at once");
             assert!(found.is_some());
         }
     }

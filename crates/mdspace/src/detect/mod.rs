@@ -109,7 +109,6 @@ pub struct Unusable {
 
 /// A command that comes next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(not(feature = "command"), expect(dead_code, reason = "the library names no commands"))]
 pub(crate) struct Next {
     /// What it does.
     pub(crate) what: String,

@@ -89,7 +89,7 @@ async fn add_extent<S: Source + ?Sized>(
     found: &mut Vec<Entry>,
 ) -> bool {
     let range = layout.range(block, count);
-    let mut is_whole = (range.end - range.start) % layout.directory_bytes == 0;
+    let mut is_whole = (range.end - range.start).is_multiple_of(layout.directory_bytes);
     let mut at = range.start;
     while at + layout.directory_bytes <= range.end {
         is_whole &= match source.read(at, layout.directory_bytes as usize).await {

@@ -30,7 +30,8 @@ impl Asked {
         let Some(end) = offset.checked_add(length).filter(|_| length > 0) else {
             return Err(Failure::refused("--length: no range").advise("give one byte or more"));
         };
-        Ok(Self { ranges: vec![offset..end], notes: Vec::new(), from: "--offset and --length".to_owned() })
+        let range = offset..end;
+        Ok(Self { ranges: vec![range], notes: Vec::new(), from: "--offset and --length".to_owned() })
     }
 
     /// What a file says: the findings of `scrub --json`, or the map of ddrescue or `read --map-out`. `-`: standard input.
