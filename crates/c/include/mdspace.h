@@ -173,7 +173,16 @@ char *mdspace_status_json(const mdspace_array *array,
                           mdspace_error **error);
 
 /**
- * Frees a string that mdspace_status_json() returned. NULL is none.
+ * Everything on `count` disks, their images, or files of any kind, as JSON: the fields of `mdspace detect --json`,
+ * without containers of firmware RAID and without commands. It only reads, and members may be in use. A disk that cannot
+ * be looked at is listed in it, and is no error. To be freed with mdspace_string_free(); NULL on an error.
+ */
+char *mdspace_detect_json(const char *const *disks,
+                          size_t count,
+                          mdspace_error **error);
+
+/**
+ * Frees a string that mdspace_status_json() or mdspace_detect_json() returned. NULL is none.
  */
 void mdspace_string_free(char *string);
 

@@ -145,11 +145,31 @@ pub unsafe extern "C" fn mdspace_status_json(
     unsafe { attempt(error, status) }.map_or(ptr::null_mut(), CString::into_raw)
 }
 
-/// Frees a string that mdspace_status_json() returned. NULL is none.
+/// Everything on `count` disks, their images, or files of any kind, as JSON: the fields of `mdspace detect --json`,
+/// without containers of firmware RAID and without commands. It only reads, and members may be in use. A disk that cannot
+/// be looked at is listed in it, and is no error. To be freed with mdspace_string_free(); NULL on an error.
+#[no_mangle]
+pub unsafe extern "C" fn mdspace_detect_json(
+    disks: *const *const c_char,
+    count: usize,
+    error: *mut *mut mdspace_error,
+) -> *mut c_char {
+    // SAFETY: as for the caller.
+    let text = unsafe {
+        attempt(error, || {
+            let found = mdspace::detect(foreign::paths(disks, count)?)?;
+            let json = serde_json::to_string(&found).map_err(|error| mdspace_error::invalid(&error.to_string()))?;
+            Ok(string(&json))
+        })
+    };
+    text.map_or(ptr::null_mut(), CString::into_raw)
+}
+
+/// Frees a string that mdspace_status_json() or mdspace_detect_json() returned. NULL is none.
 #[no_mangle]
 pub unsafe extern "C" fn mdspace_string_free(string: *mut c_char) {
     if !string.is_null() {
-        // SAFETY: by the contract it is from `mdspace_status_json`, unchanged and not freed yet.
+        // SAFETY: by the contract it is from this library, unchanged and not freed yet.
         drop(unsafe { CString::from_raw(string) });
     }
 }

@@ -146,6 +146,18 @@ static void what_is_written_and_flushed_is_there_without_a_member(void)
     CLAIM(mdspace_close(array, NULL) == 0);
 }
 
+static void what_is_on_disks_is_told_without_a_change(void)
+{
+    const char *disks[] = { members[0], members[2], "there-is-none" };
+    mdspace_error *error;
+    char *found = mdspace_detect_json(disks, 3, &error);
+    CLAIM(found != NULL && error == NULL);
+    CLAIM(strstr(found, "\"level\":\"raid5\"") != NULL && strstr(found, "\"missing\":[1]") != NULL);
+    CLAIM(strstr(found, "there-is-none") != NULL && strstr(found, "\"next\"") == NULL);
+    mdspace_string_free(found);
+    CLAIM(mdspace_detect_json(NULL, 1, &error) == NULL && failed_with(MDSPACE_INVALID, MDSPACE_INVALID, error));
+}
+
 static void options_are_those_of_the_command(void)
 {
     static const char text[] = "tried";
@@ -236,6 +248,7 @@ int main(int argc, char **argv)
     a_refusal_names_member_and_field(argv[2]);
     no_thread_of_the_library_receives_a_signal();
     a_fork_is_told_so_and_the_parent_goes_on();
+    what_is_on_disks_is_told_without_a_change();
     options_are_those_of_the_command();
     what_is_written_and_flushed_is_there_without_a_member(); /* last, as it changes the pattern */
     return 0;

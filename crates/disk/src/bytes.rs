@@ -21,6 +21,21 @@ pub(crate) fn le64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(array(bytes, at))
 }
 
+/// A big-endian number of 16 bits.
+pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes(array(bytes, at))
+}
+
+/// A big-endian number of 32 bits.
+pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(array(bytes, at))
+}
+
+/// A big-endian number of 64 bits.
+pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_be_bytes(array(bytes, at))
+}
+
 /// Text of up to `length` bytes that ends with a zero byte. Bytes that are not UTF-8 are replaced. `None` if empty.
 pub(crate) fn text(bytes: &[u8], at: usize, length: usize) -> Option<String> {
     let field = bytes.get(at..at.checked_add(length)?)?;

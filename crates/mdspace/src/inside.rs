@@ -124,7 +124,8 @@ impl Machine {
         Ok(Needed { used: places, others: assembled })
     }
 
-    async fn assemble_for_a_look(&self, own: &[PathBuf], consent: Consent) -> Result<Array, Refusal> {
+    /// Assembles an array without a lock, to look at it.
+    pub(crate) async fn assemble_for_a_look(&self, own: &[PathBuf], consent: Consent) -> Result<Array, Refusal> {
         let offer = Offer::of(self.open_all(own, Purpose::Look)?);
         self.assemble_offer(offer, consent, Purpose::Look, BitmapPolicy::default()).await
     }

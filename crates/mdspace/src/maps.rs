@@ -35,7 +35,6 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 const ENDING: &str = "map";
 
 /// Advice about an image whose superblock was not read.
-#[cfg(feature = "command")]
 pub(crate) const HIDDEN: &str =
     "its map has a hole over md's metadata: leave this image and its map out, or let ddrescue read more of the disk";
 
@@ -85,7 +84,6 @@ impl Maps {
     }
 
     /// Whether a member is refused because its map calls unread what says that it is one.
-    #[cfg(feature = "command")]
     pub(crate) fn hide(refusal: &Refusal) -> bool {
         refusal.reason.contains(io::NOT_IN_IMAGE)
     }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod create;
+mod detect;
 mod error;
 mod handle;
 
@@ -19,5 +20,6 @@ fn _mdspace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<handle::Handle>()?;
     module.add_function(wrap_pyfunction!(handle::open, module)?)?;
+    module.add_function(wrap_pyfunction!(detect::detect, module)?)?;
     module.add_function(wrap_pyfunction!(create::create, module)?)
 }

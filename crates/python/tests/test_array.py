@@ -158,6 +158,19 @@ class Writing(Case):
 
 
 class Errors(Case):
+    def test_what_is_on_disks_is_data(self):
+        before = [member.read_bytes() for member in self.members]
+        found = mdspace.detect([self.members[0], self.members[2], self.place / "none"])
+        (array,) = found["arrays"]
+        self.assertEqual((array["level"], array["name"], array["missing"]), ("raid5", "claims", [1]))
+        self.assertEqual([member["name"] for member in array["members"]], [str(self.members[0]), str(self.members[2])])
+        self.assertEqual(found["disks"][0]["content"]["kind"], "md")
+        self.assertEqual([disk["name"] for disk in found["unusable"]], [str(self.place / "none")])
+        self.assertNotIn("next", array)
+        with self.opened(read_only=False):
+            self.assertEqual(len(mdspace.detect(self.members)["arrays"]), 1)
+        self.assertEqual(before[0][:4096], self.members[0].read_bytes()[:4096])
+
     def test_a_refusal_names_member_and_field_and_changes_nothing(self):
         letter = self.place / "letter"
         letter.write_text("not a member")

@@ -37,10 +37,11 @@ const TREES: &[(&str, &[Row])] = &[
             ("text", &[]),
             ("opening", &["text"]),
             ("server", &["text", "opening"]),
-            ("clients", &["text", "opening"]),
+            ("locate", &["text", "opening"]),
+            ("clients", &["text", "opening", "locate"]),
             ("measure", &["text", "opening"]),
             ("mdadm", &["text", "opening", "clients"]),
-            ("cli", &["text", "opening", "server", "clients", "measure", "mdadm"]),
+            ("cli", &["text", "opening", "server", "locate", "clients", "measure", "mdadm"]),
         ],
     ),
 ];

@@ -4,7 +4,7 @@
 //! disks, configurations and this disk's own identity. All numbers are big-endian. Checksums are checked.
 
 use super::{Container, DiskId, Kind, ListedDisk, Place, SLOTS_MAX, VOLUMES_MAX, Volume};
-use crate::bytes::{array, crc32, text};
+use crate::bytes::{be16, be32, be64, crc32, text};
 use crate::source::{Source, read_up_to};
 use format::geometry::Level;
 
@@ -21,18 +21,6 @@ const SECTION_BYTES_MAX: u64 = 8 << 20;
 
 /// Bytes of the head of a table, and of each of its entries.
 const ENTRY_BYTES: usize = 64;
-
-fn be16(bytes: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes(array(bytes, at))
-}
-
-fn be32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(array(bytes, at))
-}
-
-fn be64(bytes: &[u8], at: usize) -> u64 {
-    u64::from_be_bytes(array(bytes, at))
-}
 
 /// Whether a record has this signature, and its checksum: CRC-32 of the whole with ones in the checksum's place. mdadm
 /// and controllers start with zero and do not invert; newer versions of mdadm do as others do.

@@ -3,7 +3,7 @@
 //! Facts: the kernel's `fs/ext4/ext4.h`, `fs/xfs/libxfs/xfs_format.h`, `include/uapi/linux/btrfs_tree.h` and
 //! `include/linux/swap.h`; cryptsetup's `lib/luks1/luks.h` and `lib/luks2/luks2.h`.
 
-use crate::bytes::{array, le32, le64, text, uuid};
+use crate::bytes::{array, be32, be64, le32, le64, text, uuid};
 use format::signature::Signature;
 
 /// A format, as far as others treat it differently.
@@ -47,15 +47,6 @@ pub struct Volume {
 /// Where ext's superblock begins, and Btrfs's.
 const EXT_AT: u64 = 1024;
 const BTRFS_AT: u64 = 0x1_0000;
-
-/// Big-endian numbers of XFS.
-fn be32(bytes: &[u8], at: usize) -> u64 {
-    u32::from_be_bytes(array(bytes, at)).into()
-}
-
-fn be64(bytes: &[u8], at: usize) -> u64 {
-    u64::from_be_bytes(array(bytes, at))
-}
 
 impl Volume {
     /// The volume with this signature, from parts of it (start and bytes).
@@ -121,7 +112,7 @@ fn xfs(superblock: &[u8], what: &'static str) -> Volume {
         what,
         label: text(superblock, 108, 12),
         uuid: uuid(array(superblock, 32)),
-        bytes: product(be64(superblock, 8), be32(superblock, 4)),
+        bytes: product(be64(superblock, 8), be32(superblock, 4).into()),
     }
 }
 

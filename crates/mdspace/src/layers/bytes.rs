@@ -286,12 +286,12 @@ impl Mapped {
         self.map.used().filter_map(|index| self.sources[index].as_ref())
     }
 
-    fn source(&self, index: usize) -> Result<&Bytes, ArrayError> {
+    pub(super) fn source(&self, index: usize) -> Result<&Bytes, ArrayError> {
         self.sources[index].as_ref().ok_or_else(|| failed("its physical volume is missing"))
     }
 
     /// The source of byte `at` (`None`: it is a zero), the place there, and how many bytes follow in one piece.
-    fn locate(&self, at: u64) -> Result<(Option<usize>, u64, u64), ArrayError> {
+    pub(super) fn locate(&self, at: u64) -> Result<(Option<usize>, u64, u64), ArrayError> {
         let found = match &self.map {
             Map::Range(start) => Some((Some(0), start + at, self.bytes.saturating_sub(at))),
             Map::Volume(volume) => volume.locate(at).map(|(index, at, run)| (Some(index), at, run)),

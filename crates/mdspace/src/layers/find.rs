@@ -48,6 +48,24 @@ impl Layers {
         layers
     }
 
+    /// The physical volumes of LVM.
+    #[cfg(feature = "command")]
+    pub(super) fn physical(&self) -> &[Physical] {
+        &self.physical
+    }
+
+    /// The partition tables, with what they are in.
+    #[cfg(feature = "command")]
+    pub(super) fn tables(&self) -> &[(Bytes, Table)] {
+        &self.tables
+    }
+
+    /// The names and UUIDs of arrays inside.
+    #[cfg(feature = "command")]
+    pub(crate) fn nested(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.nested.iter().map(|array| (&*array.name, &*array.uuid))
+    }
+
     async fn add(&mut self, machine: &Machine, devices: Vec<(String, Bytes)>, consent: Consent, depth: usize) {
         let mut members = Vec::new();
         for (owner, bytes) in devices {

@@ -7,10 +7,13 @@
 mod bytes;
 mod find;
 mod group;
+#[cfg(feature = "command")]
+mod leaves;
 mod raid;
 
 pub(crate) use bytes::{Bytes, Running};
 pub(crate) use find::Layers;
-#[cfg(feature = "command")]
 pub(crate) use find::members_in;
 pub(crate) use group::{FoundGroup, Physical, groups};
+#[cfg(feature = "command")]
+pub(crate) use leaves::{Leaf, Run};

@@ -210,3 +210,38 @@ fn a_directory_of_members_is_sorted_into_its_arrays() {
         assert_eq!(array(&report, "two")["members"].as_array().map(Vec::len), Some(4));
     }
 }
+
+/// Without what the command adds: containers, and commands that come next.
+fn without_commands(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            fields.remove("next");
+            fields.remove("containers");
+            fields.values_mut().for_each(without_commands);
+        }
+        serde_json::Value::Array(values) => values.iter_mut().for_each(without_commands),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_library_finds_as_data_what_the_command_prints() {
+    let here = Workplace::new();
+    nas(&here, "gpt");
+    let image = ext4(&here, 20 << 20);
+    here.run_with("write disk1.img:3 disk2.img:3 disk3.img:3", &physical_volume(DATA_BYTES, 20, &image)).ok();
+    let paths = ["disk1.img", "disk3.img", "none"].map(|name| here.path().join(name));
+    let words = paths.each_ref().map(|path| path.to_string_lossy().into_owned());
+    let before = here.contents(&["disk1.img", "disk3.img"]);
+    let found = mdspace::detect(&paths).expect("it looks");
+    assert!(here.contents(&["disk1.img", "disk3.img"]) == before, "looking changed a disk");
+    let data = found.arrays.iter().find(|array| array.name == "nas:2").expect("it is found");
+    assert_eq!((data.level, &data.missing[..], data.members.len()), ("raid5", &[1][..], 2));
+    assert_eq!(found.volume_groups[0].volumes[0].content.label.as_deref(), Some("photos"));
+    assert!(found.unusable[0].reason.contains("none"), "{:?}", found.unusable);
+    let printed = here.run(&format!("detect --json {}", words[..2].join(" "))).ok().text();
+    let mut printed = parsed(&printed);
+    without_commands(&mut printed);
+    let library = mdspace::detect(&paths[..2]).expect("it looks");
+    assert_eq!(serde_json::to_value(&library).expect("it is JSON"), printed);
+}

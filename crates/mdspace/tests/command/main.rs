@@ -17,6 +17,7 @@ mod hung;
 mod images;
 mod inner;
 mod library;
+mod locate;
 mod manners;
 mod many;
 mod map_out;

@@ -5,8 +5,8 @@
         first = array.read(4096)
 """
 
-from ._array import Array, create, open
+from ._array import Array, create, detect, open
 from ._error import Error
 from ._mdspace import __version__
 
-__all__ = ["Array", "Error", "__version__", "create", "open"]
+__all__ = ["Array", "Error", "__version__", "create", "detect", "open"]

@@ -272,3 +272,11 @@ def create(
         overwrite=overwrite,
     )
     return json.loads(status)
+
+
+def detect(disks):
+    """Everything on some disks, their images, or files of any kind: partitions, arrays, volume groups, and what each of
+    them holds, as a dict of the fields of `mdspace detect --json`, without containers of firmware RAID and without
+    commands. It only reads, and members may be in use. A disk that cannot be looked at is in the list "unusable".
+    """
+    return json.loads(_mdspace.detect(_paths(disks)))

@@ -3,9 +3,9 @@
 //! It is a contract with users and scripts. A line that clap refuses ends with exit status 2, as every refusal does.
 
 use crate::command::clients::arguments::{
-    AddArguments, ChangeArguments, IostatArguments, ListArguments, MemberOfServedArguments, MonitorArguments,
-    ReAddArguments, ReplaceArguments, ScrubArguments, SetArguments, StatusArguments, StopArguments, Told, TopArguments,
-    TraceArguments, WaitArguments,
+    AddArguments, ChangeArguments, ControlArguments, IostatArguments, ListArguments, MemberOfServedArguments,
+    MonitorArguments, ReAddArguments, ReplaceArguments, ScrubArguments, SetArguments, StatusArguments, StopArguments,
+    Told, TopArguments, TraceArguments, WaitArguments,
 };
 use crate::command::measure::arguments::{BenchArguments, LabArguments};
 use crate::command::opening::arguments::{AssembleArguments, MapArguments, MemberArguments, Overlay};
@@ -145,6 +145,10 @@ pub(crate) enum Command {
     ///
     /// Without members: the served array, which stays in use. With members: an array that is not served.
     Scrub(ScrubArguments),
+    /// Name the files that some bytes, the findings of a scrub or the holes of a map hit
+    ///
+    /// Without members: the findings that a served array keeps. It only reads.
+    Locate(LocateArguments),
     /// Stop a served array: finish its requests, mark it clean, end its server
     Stop(StopArguments),
     /// Change the uuid or name of an array that is not served, or remove its bad-block logs
@@ -575,6 +579,71 @@ pub(crate) enum NewSize {
 
 fn parse_component(text: &str) -> Result<NewSize, String> {
     if text == "max" { Ok(NewSize::Max) } else { parse_sensible(text).map(NewSize::Bytes) }
+}
+
+/// `locate`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace scrub --json '*.img' > found; mdspace locate '*.img' --findings found
+  mdspace locate '*.img' --offset 5G --length 64K      what these bytes of the array are
+  mdspace locate disk?.img --name data --offset 5G     of one array of several, through LVM
+  mdspace locate disk?.img --inner vg1/files --findings part.map   holes of `read --inner vg1/files --map-out`
+  mdspace locate                                       what the last scrub of the served array found
+
+It reads ext2 to ext4, XFS and Btrfs, in the array itself, its partitions, and LVM's volumes, and writes nothing. \
+A degraded or damaged array is read as far as it can be.
+
+Exit status 1: something could not be told, because what says so cannot be read.")]
+pub(crate) struct LocateArguments {
+    /// The members of the array, in any order, as for `read`; whole disks may have other arrays too. Without them, the
+    /// served array
+    #[arg(value_name = "MEMBER", conflicts_with = "array")]
+    pub(crate) members: Vec<OsString>,
+
+    /// The bytes are of the array with this UUID
+    #[arg(long, value_name = "UUID", requires = "members")]
+    pub(crate) uuid: Option<ArrayUuid>,
+
+    /// The bytes are of the array with this name, with or without its host
+    #[arg(long, requires = "members", conflicts_with = "uuid")]
+    pub(crate) name: Option<String>,
+
+    /// The bytes are of what has this name inside of the array: a partition (its number), a logical volume of LVM
+    /// (GROUP/VOLUME), or an array
+    #[arg(long, value_name = "NAME", conflicts_with = "geometry")]
+    pub(crate) inner: Option<String>,
+
+    /// The first byte; with a map, where its copy begins
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) offset: Option<Size>,
+
+    /// Number of bytes; without it, one
+    #[arg(long, value_name = "SIZE", requires = "offset", conflicts_with = "findings")]
+    pub(crate) length: Option<Size>,
+
+    /// The output of `scrub --json`, or a map of ddrescue or `read --map-out`, whose unfinished parts are taken; `-` is
+    /// standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) findings: Option<PathBuf>,
+
+    /// How the array was put together, where superblocks are lost or wrong, as for `read`
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["array", "uuid", "name", "overlay"])]
+    pub(crate) geometry: Option<GeometryText>,
+
+    #[command(flatten)]
+    pub(crate) maps: MapArguments,
+
+    /// Look at the members as commands with --overlay left them in this directory
+    #[arg(long, value_name = "DIR", requires = "members")]
+    pub(crate) overlay: Option<PathBuf>,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
 }
 
 /// `update`

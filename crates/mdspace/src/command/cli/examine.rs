@@ -10,12 +10,12 @@ use crate::command::opening::members::expand_with_directories;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json, tell};
 use crate::command::text::wording::describe;
+use crate::detect::examine as look;
 use crate::machine::{Arena, Machine, Purpose};
 use crate::maps::HIDDEN;
 use crate::names::name_of;
 use crate::whole_disks::members_on;
 use engine::examined::{Behind, Examination};
-use engine::inspect::find_superblock;
 use engine::status::Status;
 use engine::{Candidate, Refusal};
 use io::AnyMember;
@@ -188,13 +188,6 @@ fn is_in_a_directory(words: &[OsString], path: &Path) -> bool {
 /// Whether the refusal means that there is no superblock, and not that one is damaged.
 fn is_no_member(refusal: &Refusal) -> bool {
     refusal.field.as_deref() == Some("superblock.magic")
-}
-
-/// The metadata of a member.
-pub(super) async fn look(machine: &Machine, name: &str, member: &AnyMember) -> Result<Examination, Refusal> {
-    use engine::Member;
-    let found = find_superblock(name, member, &machine.pool).await?;
-    Ok(Examination::of(name, member.limits().bytes, &found).with_logs(member, &found, &machine.pool).await)
 }
 
 impl Report {

@@ -12,6 +12,7 @@ mod generate;
 mod grow;
 mod habits;
 mod journal;
+mod locate;
 mod lost_files;
 mod map_file;
 mod mapped_read;
@@ -127,7 +128,7 @@ fn carry_out(line: &CommandLine) -> Result<ExitCode, Failure> {
         Command::Read(arguments) => transfer::read(arguments, kernel),
         Command::Write(arguments) => transfer::write(arguments, kernel),
         Command::List(arguments) => list::run(arguments),
-        Command::Status(arguments) => control::status(arguments),
+        Command::Status(arguments) => control::status(arguments, kernel),
         Command::Wait(arguments) => wait::run(arguments),
         Command::Iostat(arguments) => iostat::run(arguments),
         Command::Top(arguments) => top::run(arguments),
@@ -141,6 +142,7 @@ fn carry_out(line: &CommandLine) -> Result<ExitCode, Failure> {
         Command::Set(arguments) => control::set(arguments),
         Command::Grow(arguments) => grow::run(arguments, kernel),
         Command::Scrub(arguments) => scrub::run(arguments, kernel),
+        Command::Locate(arguments) => locate::run(arguments, kernel),
         Command::Stop(arguments) => control::stop(arguments),
         Command::Update(arguments) => update::run(arguments, kernel),
         Command::Overlay(arguments) => overlay::run(arguments, kernel),

@@ -4,11 +4,11 @@
 //! are as they were before the first byte is written.
 
 use crate::command::cli::arguments::{OverlayAction, OverlayArguments};
-use crate::command::cli::examine::look;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{columns, print, print_json, tell};
 use crate::command::text::progress::Progress;
 use crate::command::text::size::Size;
+use crate::detect::examine;
 use crate::machine::{Arena, Machine, Purpose};
 use crate::names::name_of;
 use crate::overlay::{Commit, OverlayDirectory};
@@ -185,8 +185,8 @@ impl Layered {
                     Written { at, bytes: (run.end * BLOCK_BYTES).min(end) - at }
                 }));
                 layered.bytes = layered.ranges.iter().map(|range| range.bytes).sum();
-                layered.before = look(machine, &name, overlay.under()).await.ok();
-                layered.after = look(machine, &name, &AnyMember::Stored(overlay)).await.ok();
+                layered.before = examine(machine, &name, overlay.under()).await.ok();
+                layered.after = examine(machine, &name, &AnyMember::Stored(overlay)).await.ok();
                 layered.changes = changes(layered.before.as_ref(), layered.after.as_ref());
             }
             Ok(_) => layered.problem = Some("its entry was removed meanwhile".to_owned()),

@@ -4,6 +4,7 @@
 
 use crate::command::clients::arguments::ScrubArguments;
 use crate::command::clients::scrub::{Shown, action_of, finish, online};
+use crate::command::locate::{Asked, locate};
 use crate::command::opening::arguments::{AssembleArguments, MemberArguments};
 use crate::command::opening::assembly::resync;
 use crate::command::server::saved_scrub::SavedScrub;
@@ -21,7 +22,7 @@ pub(crate) fn run(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -
         true if arguments.maps.is_any() => {
             Err(Failure::refused("--map: it belongs to a member, and none is given").advise("name the members, too"))
         }
-        true => online(arguments),
+        true => online(arguments, kernel),
         false => offline(arguments, kernel),
     }
 }
@@ -53,7 +54,11 @@ fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Resul
         let stopped = array.stop().await;
         resynced?;
         let report = array.scrub_report().expect("it was begun");
-        finish(&report, arguments.json)?;
+        let located = match arguments.files {
+            true => Some(locate(&machine, &assemble, None, &Asked::findings(&report)).await?),
+            false => None,
+        };
+        finish(&report, located.as_ref(), arguments.json)?;
         stopped?;
         if report.state.is_over() {
             return Ok(());

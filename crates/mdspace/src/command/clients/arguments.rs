@@ -95,6 +95,10 @@ pub(crate) struct StatusArguments {
     #[arg(long, value_name = "N", requires = "watch")]
     pub(crate) count: Option<u64>,
 
+    /// Name the files that the findings of the last scrub hit, as `mdspace locate` does
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) files: bool,
+
     /// Print JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
@@ -493,6 +497,10 @@ pub(crate) struct ScrubArguments {
     /// End the scrub of the served array
     #[arg(long, group = "steering", conflicts_with_all = ["members", "repair", "offset", "length"])]
     pub(crate) cancel: bool,
+
+    /// Name the files that the findings hit, as `mdspace locate` does
+    #[arg(long, conflicts_with_all = ["no_wait", "pause", "cancel"])]
+    pub(crate) files: bool,
 
     /// Do not wait for the end of a served array's scrub
     #[arg(long, conflicts_with = "members")]

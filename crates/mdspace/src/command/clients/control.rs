@@ -6,9 +6,11 @@ use crate::command::clients::arguments::{
 };
 use crate::command::clients::choice::{self, Wanted};
 use crate::command::clients::figures::{Figures, Pace};
+use crate::command::clients::files;
 use crate::command::clients::interval::Intervals;
 use crate::command::clients::iostat::measures;
 use crate::command::clients::report::StatusView;
+use crate::command::locate;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{clear_screen, print, print_json, print_states};
 use crate::names::name_of;
@@ -16,6 +18,7 @@ use crate::place::is_uri;
 use export::control::{AddRequest, ApiError, Client, ClientError, MemberRequest, ReplaceRequest};
 use export::measure::Measures;
 use io::wait_for_end;
+use parity::Kernel;
 use rustix::process::Pid;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -29,15 +32,22 @@ use std::time::Duration;
 const PACE_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Runs `mdspace status`.
-pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
+pub(crate) fn status(arguments: &StatusArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let client = client(&arguments.array.wanted())?;
     let is_screen = std::io::stdout().is_terminal();
     let mut before: Option<Measures> = None;
     let mut broken = None;
     for _ in Intervals::new(arguments.watch, arguments.count) {
-        let body = client.get("/v1/status")?;
+        let mut body = client.get("/v1/status")?;
         let view = view(&body)?;
+        let located = match arguments.files {
+            true => Some(files::served(&client, None, &files::findings(&client)?, kernel)?),
+            false => None,
+        };
         if arguments.json {
+            if let Some(located) = &located {
+                body["located"] = json!(located);
+            }
             print_json(&body)?;
         } else {
             let now = measures(&client)?;
@@ -54,7 +64,8 @@ pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
                 clear_screen()?;
             }
             let behind = if arguments.watch.is_some() && !is_screen { "\n" } else { "" };
-            print_states(&format!("{}{behind}", view.report(&figures, pace.as_ref())))?;
+            let files = located.as_ref().map(locate::text).unwrap_or_default();
+            print_states(&format!("{}{files}{behind}", view.report(&figures, pace.as_ref())))?;
         }
         broken = view.broken;
     }

@@ -1,9 +1,11 @@
-//! Commands that talk to a server through its control socket: they ask, change and print, and open no member.
+//! Commands that talk to a server through its control socket: they ask, change and print, and open no
+//! member, except to look which files something hits ([`files`]).
 
 pub(crate) mod arguments;
 pub(crate) mod choice;
 pub(crate) mod control;
 mod figures;
+pub(crate) mod files;
 mod interval;
 pub(crate) mod iostat;
 pub(crate) mod list;

@@ -1,9 +1,9 @@
 //! Containers of firmware RAID, DDF and IMSM: their volumes, which disks these lie on, and what is inside.
 
-use crate::command::cli::detect::layer::Layer;
-use crate::command::cli::detect::next::Next;
 use crate::command::opening::container::{ContainerDisk, FoundContainer, containers};
 use crate::command::text::level::level_name;
+use crate::detect::Layer;
+use crate::detect::Next;
 use crate::machine::{Machine, Purpose};
 use crate::names::name_of;
 use disk::container::Volume;

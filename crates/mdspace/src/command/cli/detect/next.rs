@@ -2,21 +2,13 @@
 //!
 //! Each command works as it is printed. It reads: no command here writes to a member.
 
-use crate::command::cli::detect::arrays::ArrayFound;
 use crate::command::cli::detect::containers::ContainerFound;
-use crate::command::cli::detect::layer::{Inner, Layer};
-use crate::command::cli::detect::volumes::VolumeGroup;
+use crate::detect::ArrayFound;
+use crate::detect::Next;
+use crate::detect::VolumeGroup;
+use crate::detect::{Inner, Layer};
 use crate::maps::Maps;
-use serde::Serialize;
 use std::path::{Path, PathBuf};
-
-/// A command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Next {
-    /// What it does.
-    pub(crate) what: String,
-    pub(crate) command: String,
-}
 
 /// A way to list files in a file: the program, its Debian package, and its arguments with `FILE` for the file.
 type Lister = (&'static str, &'static str, &'static str);
@@ -34,13 +26,14 @@ const SYSTEM: [&str; 2] = ["/usr/sbin", "/sbin"];
 /// Adds the commands to each array and volume group.
 pub(crate) fn add(arrays: &mut [ArrayFound], groups: &mut [VolumeGroup], maps: &Maps) {
     for index in 0..arrays.len() {
-        arrays[index].next = match arrays[index].refusal {
+        let next = match arrays[index].refusal {
             None => of_array(&arrays[index], arrays, maps),
             Some(_) => Vec::new(),
         };
+        arrays[index].next = Some(next);
     }
     for group in groups {
-        group.next = of_group(group, arrays, maps);
+        group.next = Some(of_group(group, arrays, maps));
     }
 }
 

@@ -1,15 +1,16 @@
 //! The findings as a tree, for people.
 
-use super::{DiskFound, PartitionFound, Report};
-use crate::command::cli::detect::arrays::{ArrayFound, MemberFound};
+use super::Report;
 use crate::command::cli::detect::containers::{ContainerFound, SlotFound};
-use crate::command::cli::detect::layer::{Inner, Layer};
-use crate::command::cli::detect::next::Next;
-use crate::command::cli::detect::volumes::VolumeGroup;
 use crate::command::cli::examination::behind;
 use crate::command::text::output::columns;
 use crate::command::text::size::Size;
 use crate::command::text::wording::utc;
+use crate::detect::Next;
+use crate::detect::VolumeGroup;
+use crate::detect::{ArrayFound, MemberFound};
+use crate::detect::{DiskFound, PartitionFound};
+use crate::detect::{Inner, Layer};
 
 pub(super) fn of(report: &Report) -> String {
     let mut text: String = report.disks.iter().map(disk).collect();
@@ -17,7 +18,7 @@ pub(super) fn of(report: &Report) -> String {
         text += &format!("\n{}", of_array(array));
         let groups = report.volume_groups.iter().filter(|group| group.physical.first() == Some(&array.uuid));
         groups.for_each(|group| text += &of_group(group, "  "));
-        text += &next(&array.next);
+        text += &next(array.next.as_deref().unwrap_or_default());
     }
     text += &report.containers.iter().map(of_container).collect::<String>();
     let is_on_array =
@@ -145,7 +146,7 @@ fn of_group(group: &VolumeGroup, indent: &str) -> String {
     let places = group.physical.join(", ");
     let mut text = format!("{indent}volume group \"{}\" on {places}{missing}\n", group.name.escape_default());
     text += &inside(&group.volumes, &format!("{indent}  "));
-    text + &next(&group.next)
+    text + &next(group.next.as_deref().unwrap_or_default())
 }
 
 fn next(commands: &[Next]) -> String {

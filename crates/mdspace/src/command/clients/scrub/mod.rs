@@ -8,11 +8,14 @@ pub(crate) use show::Shown;
 
 use crate::command::clients::arguments::{RepairChoice, ScrubArguments};
 use crate::command::clients::control::client;
+use crate::command::clients::files;
+use crate::command::locate::{self, Asked, Located};
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json};
 use engine::{ScrubAction, ScrubReport, ScrubState, SweepStatus};
 use export::control::{Client, ScrubCommand};
-use serde::Deserialize;
+use parity::Kernel;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use show::text;
 use std::time::Duration;
@@ -29,12 +32,21 @@ pub(crate) fn action_of(arguments: &ScrubArguments) -> ScrubAction {
     }
 }
 
-/// Prints the report. The result is a failure if the scrub found anything.
-pub(crate) fn finish(report: &ScrubReport, as_json: bool) -> Result<(), Failure> {
-    if as_json {
-        print_json(report)?;
-    } else {
-        print(&text(report))?;
+/// A report with the files that its findings hit. Its fields are a stable interface (docs/json.md).
+#[derive(Serialize)]
+struct WithFiles<'a> {
+    #[serde(flatten)]
+    report: &'a ScrubReport,
+    located: &'a Located,
+}
+
+/// Prints the report, and the files that it hits. The result is a failure if the scrub found anything.
+pub(crate) fn finish(report: &ScrubReport, located: Option<&Located>, as_json: bool) -> Result<(), Failure> {
+    match (as_json, located) {
+        (true, None) => print_json(report)?,
+        (true, Some(located)) => print_json(&WithFiles { report, located })?,
+        (false, None) => print(&text(report))?,
+        (false, Some(located)) => print(&format!("{}{}", text(report), locate::text(located)))?,
     }
     let counts = &report.found.counts;
     if let Some(reason) = &report.failure {
@@ -88,7 +100,7 @@ struct ScrubReply {
 }
 
 /// Runs `mdspace scrub` for a served array.
-pub(crate) fn online(arguments: &ScrubArguments) -> Result<(), Failure> {
+pub(crate) fn online(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let client = client(&arguments.control.wanted())?;
     let command = match action_of(arguments) {
         _ if arguments.pause => ScrubCommand::Pause,
@@ -105,7 +117,11 @@ pub(crate) fn online(arguments: &ScrubArguments) -> Result<(), Failure> {
     let report = if ends_here || arguments.no_wait { reply.scrub } else { wait(&client, arguments.json)? };
     let report = report.ok_or_else(|| Failure::unwell("the server knows of no scrub"))?;
     if report.state.is_over() && !ends_here {
-        return finish(&report, arguments.json);
+        let located = match arguments.files {
+            true => Some(files::served(&client, None, &Asked::findings(&report), kernel)?),
+            false => None,
+        };
+        return finish(&report, located.as_ref(), arguments.json);
     }
     if arguments.json { print_json(&report) } else { print(&text(&report)) }
 }

@@ -7,34 +7,36 @@ use engine::status::uuid_text;
 use serde::Serialize;
 
 /// What is inside of something.
-#[derive(Serialize)]
-pub(crate) struct Layer {
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Layer {
     /// `md`, `md_damaged`, `ext`, `xfs`, `btrfs`, `lvm`, `luks`, `swap`, `zfs`, `partitions`, `other`, `unknown`,
     /// `empty` or `unreadable`.
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
     /// The same in words.
-    pub(crate) what: String,
+    pub what: String,
     /// Its label; of a member, the array's name; of a physical volume, the volume group.
-    pub(crate) label: Option<String>,
+    pub label: Option<String>,
     /// Its UUID; of a member, the array's.
-    pub(crate) uuid: Option<String>,
+    pub uuid: Option<String>,
     /// Its length, by itself.
-    pub(crate) bytes: Option<u64>,
+    pub bytes: Option<u64>,
     /// What is wrong with it.
-    pub(crate) note: Option<String>,
+    pub note: Option<String>,
     /// Its partitions.
-    pub(crate) inside: Vec<Inner>,
+    pub inside: Vec<Inner>,
 }
 
 /// A partition or logical volume.
-#[derive(Serialize)]
-pub(crate) struct Inner {
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Inner {
     /// Its name, or its number in a partition table.
-    pub(crate) name: String,
+    pub name: String,
     /// Its length.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// What it holds.
-    pub(crate) content: Layer,
+    pub content: Layer,
 }
 
 impl Layer {

@@ -1,58 +1,67 @@
 //! The arrays that members form, assembled for reading, and what is inside of them.
 
-use crate::command::cli::detect::layer::Layer;
-use crate::command::cli::detect::next::Next;
-use crate::command::cli::examine::look;
-use crate::command::text::failure::Failure;
+use crate::detect::layer::Layer;
+use crate::detect::{Next, examine};
 use crate::layers::{Bytes, Running};
 use crate::machine::{Machine, Purpose};
-use engine::Candidate;
+use crate::maps::{HIDDEN, Maps};
 use engine::examined::{Behind, Examination};
+use engine::{Candidate, Refusal};
 use io::AnyMember;
 use serde::Serialize;
 use std::rc::Rc;
 
 /// An array of the members that were found.
-#[derive(Serialize)]
-pub(crate) struct ArrayFound {
-    pub(crate) uuid: String,
-    pub(crate) name: String,
-    pub(crate) level: &'static str,
-    pub(crate) slots: u16,
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct ArrayFound {
+    /// Its UUID, as mdadm prints it.
+    pub uuid: String,
+    /// Its name.
+    pub name: String,
+    /// `raid5`
+    pub level: &'static str,
+    /// Number of slots.
+    pub slots: u16,
     /// `clean`, `active`, with `, degraded`; none if it cannot be assembled.
-    pub(crate) state: Option<String>,
-    pub(crate) bytes: Option<u64>,
+    pub state: Option<String>,
+    /// Its length.
+    pub bytes: Option<u64>,
     /// The arrays that its members are inside of, by UUID; none if they are files or devices.
-    pub(crate) inside_of: Vec<String>,
+    pub inside_of: Vec<String>,
     /// Every member that was found, also those that are not used.
-    pub(crate) members: Vec<MemberFound>,
+    pub members: Vec<MemberFound>,
     /// Slots without a member.
-    pub(crate) missing: Vec<u16>,
+    pub missing: Vec<u16>,
     /// Members with fewer events than others: by how many, and what differs by the bitmap.
-    pub(crate) behind: Vec<Behind>,
+    pub behind: Vec<Behind>,
     /// What may be wrong: a log that was replayed, a reshape under way.
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
     /// Why it cannot be assembled.
-    pub(crate) refusal: Option<String>,
+    pub refusal: Option<String>,
     /// Advice about the refusal.
-    pub(crate) advice: Option<String>,
+    pub advice: Option<String>,
     /// What it holds.
-    pub(crate) content: Option<Layer>,
-    /// Commands that come next.
-    pub(crate) next: Vec<Next>,
+    pub content: Option<Layer>,
+    /// Commands that come next, by the command alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<Vec<Next>>,
 }
 
 /// A member of an array.
-#[derive(Serialize)]
-pub(crate) struct MemberFound {
-    pub(crate) name: String,
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct MemberFound {
+    /// Its name, to give where a member is expected.
+    pub name: String,
     /// Its role by its own superblock: `active 2`, `spare`.
-    pub(crate) role: String,
-    pub(crate) events: u64,
+    pub role: String,
+    /// md's event count: changes of the metadata.
+    pub events: u64,
     /// Seconds since 1970.
-    pub(crate) updated: u64,
+    pub updated: u64,
     /// Why it is not used: it is stale, or of another half.
-    pub(crate) left_out: Option<String>,
+    pub left_out: Option<String>,
 }
 
 /// An array, and the running engine if it can be assembled.
@@ -75,7 +84,7 @@ pub(crate) async fn assemble(machine: &Machine, members: Vec<Offered>) -> Vec<As
     for offered in members {
         // A member that vanished since it was looked at is left out.
         let Candidate { name, member } = &offered.candidate;
-        let Ok(member) = look(machine, name, member).await else { continue };
+        let Ok(member) = examine(machine, name, member).await else { continue };
         let found = member_of(&member);
         match arrays.iter_mut().find(|(array, _)| array.uuid == member.array_uuid) {
             Some((array, members)) => {
@@ -116,7 +125,7 @@ fn array_of(member: &Examination, first: MemberFound) -> ArrayFound {
         refusal: None,
         advice: None,
         content: None,
-        next: Vec::new(),
+        next: None,
     }
 }
 
@@ -134,9 +143,11 @@ async fn try_array(machine: &Machine, mut found: ArrayFound, members: Vec<Offere
     let array = match machine.assemble_candidates(candidates, false, Purpose::Look).await {
         Ok(array) => array,
         Err(refusal) => {
-            let failure = Failure::from(refusal);
-            found.advice = failure.advice();
-            found.refusal = Some(failure.reason());
+            let hidden = Maps::hide(&refusal).then(|| HIDDEN.to_owned());
+            let reason = refusal.reason_and_changes();
+            let Refusal { member, field, advice, .. } = refusal;
+            found.advice = advice.or(hidden);
+            found.refusal = Some(member.into_iter().chain(field).chain([reason]).collect::<Vec<_>>().join(": "));
             return Assembled { found, bytes: None };
         }
     };

@@ -1,7 +1,7 @@
 //! Volume groups of LVM: their physical volumes are arrays, partitions or disks; what is in their logical volumes.
 
-use crate::command::cli::detect::layer::{Inner, Layer};
-use crate::command::cli::detect::next::Next;
+use crate::detect::Next;
+use crate::detect::layer::{Inner, Layer};
 use crate::layers::{self, Bytes, FoundGroup, Physical};
 use crate::machine::{Machine, Purpose};
 use engine::Candidate;
@@ -9,16 +9,20 @@ use serde::Serialize;
 use std::path::Path;
 
 /// A volume group.
-#[derive(Serialize)]
-pub(crate) struct VolumeGroup {
-    pub(crate) name: String,
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct VolumeGroup {
+    /// Its name.
+    pub name: String,
     /// Where its physical volumes are: the UUID of an array, or the name of a partition or disk.
-    pub(crate) physical: Vec<String>,
+    pub physical: Vec<String>,
     /// How many physical volumes were not found.
-    pub(crate) missing: usize,
-    pub(crate) volumes: Vec<Inner>,
-    /// Commands that come next.
-    pub(crate) next: Vec<Next>,
+    pub missing: usize,
+    /// Its logical volumes.
+    pub volumes: Vec<Inner>,
+    /// Commands that come next, by the command alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<Vec<Next>>,
 }
 
 /// The physical volume on a partition or disk with this content.
@@ -53,6 +57,6 @@ async fn look(machine: &Machine, found: &FoundGroup<'_>) -> VolumeGroup {
         physical: found.places.iter().flatten().map(|physical| physical.owner.clone()).collect(),
         missing: found.places.iter().filter(|place| place.is_empty()).count(),
         volumes,
-        next: Vec::new(),
+        next: None,
     }
 }
