@@ -1,14 +1,16 @@
 //! From clues to a verdict: tries all shapes, and reports one only if every other that counts would read the same.
 
-use crate::assign::near_best;
+use crate::assign::{FORBIDDEN, near_best};
 use crate::cost::{SURE, cost, unexplained};
-use crate::evidence::{Clue, Clues, Frame, Kind, System};
+use crate::evidence::{Base, Clue, Clues, Frame, Kind, System};
 use crate::judge::Candidate;
+use crate::order::Orders;
+use crate::outer::What;
 use crate::scan::Scan;
-use crate::seen::Place;
+use crate::seen::{Holder, Place};
 use crate::shape::{Rows, Shape, shapes};
 use disk::Source;
-use format::geometry::Level;
+use format::geometry::{Geometry, Level};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -85,7 +87,7 @@ const BLOCK: u64 = 4096;
 pub async fn search<S: Source>(disks: &[S], budget: u64, progress: &dyn Fn(u64, u64)) -> Found {
     let scan = Scan::of(disks, budget, progress).await;
     let mut found = Found {
-        verdict: Verdict::Nothing("no superblock of ext4, XFS or Btrfs was seen".to_owned()),
+        verdict: Verdict::Nothing("no superblock of ext4, XFS or Btrfs was seen, nor LVM, partitions or LUKS".to_owned()),
         second: None,
         system: None,
         system_bytes: 0,
@@ -96,31 +98,72 @@ pub async fn search<S: Source>(disks: &[S], budget: u64, progress: &dyn Fn(u64, 
         found.verdict = Verdict::Nothing(format!("{} members, more than {MEMBERS_MAX}", disks.len()));
         return found;
     }
-    let Some((system, places)) = system(&scan) else { return found };
-    found.system = Some(system.name());
-    found.system_bytes = system.blocks() * BLOCK;
-    let search = Search { disks, scan: &scan, system: &system, places: &places, strides: scan.strides() };
-    (found.verdict, found.second) = search.verdict().await;
+    let strides = scan.strides();
+    for (system, places) in systems(&scan) {
+        found.system = Some(system.name());
+        found.system_bytes = system.blocks() * BLOCK;
+        let search = Search { disks, scan: &scan, system: &system, places: &places, strides: strides.clone() };
+        (found.verdict, found.second) = search.verdict().await;
+        if !matches!(found.verdict, Verdict::Nothing(_)) {
+            break;
+        }
+    }
     found
 }
 
-/// The file system that was seen most, in its latest version, and where its first superblock was seen.
-fn system(scan: &Scan) -> Option<(System, Vec<Place>)> {
-    let seen = &scan.seen;
-    let of = |kind, age: u64, sum: u32| System { kind, age, sum };
-    let ext4 = seen.ext4.iter().map(|(place, own, sum)| (*place, of(Kind::Ext4(*own), own.written.into(), *sum)));
-    let xfs = seen.xfs.supers.iter().map(|(place, own, age, sum)| (*place, of(Kind::Xfs(*own), *age, *sum)));
-    let btrfs = seen.btrfs.supers.iter();
-    let btrfs = btrfs.map(|(place, own, sum)| (*place, of(Kind::Btrfs(own.clone()), own.generation, *sum)));
-    let mut by_id: HashMap<[u8; 16], (System, Vec<Place>)> = HashMap::new();
-    for (place, system) in ext4.chain(xfs).chain(btrfs) {
-        let entry = by_id.entry(system.id()).or_insert_with(|| (system.clone(), Vec::new()));
-        entry.1.push(place);
-        if entry.0.age < system.age {
-            entry.0 = system;
+/// Versions of superblocks that are tried, at most.
+const SYSTEMS_MAX: usize = 6;
+
+/// What may be at the start of the array, in the order in which it is tried, and where it was seen: what file systems lie
+/// in, then the file system that was seen most, the latest superblock first, and its copies last.
+fn systems(scan: &Scan) -> Vec<(System, Vec<Place>)> {
+    let outer = outer(scan);
+    let (hidden, open): (Vec<_>, Vec<_>) =
+        outer.into_iter().partition(|(system, _)| matches!(&system.base, Base::Outer(first) if first.what == What::Luks));
+    let all = open.into_iter().chain(inner(scan)).chain(hidden);
+    all.take(SYSTEMS_MAX).collect()
+}
+
+/// What file systems lie in, by its first block: what a member holds first.
+fn outer(scan: &Scan) -> Vec<(System, Vec<Place>)> {
+    let mut found: Vec<(System, Vec<Place>)> = Vec::new();
+    for (place, first, sum) in &scan.seen.outer {
+        match found.iter_mut().find(|(system, _)| system.sum == *sum) {
+            Some((_, places)) => places.push(*place),
+            None => found.push((System { base: Base::Outer(first.clone()), sum: *sum }, vec![*place])),
         }
     }
-    by_id.into_values().max_by_key(|(system, places)| (places.len(), system.blocks()))
+    let holder = |places: &[Place]| places.iter().map(|place| place.holder).max();
+    found.sort_by_key(|(_, places)| std::cmp::Reverse((holder(places), places.len())));
+    found
+}
+
+/// The file system that was seen most, by each version of its superblock.
+fn inner(scan: &Scan) -> Vec<(System, Vec<Place>)> {
+    let seen = &scan.seen;
+    let ext4 = seen.ext4.iter().map(|(place, own, sum)| (*place, Kind::Ext4(*own), u64::from(own.written), *sum));
+    let xfs = seen.xfs.supers.iter().map(|(place, own, age, sum)| (*place, Kind::Xfs(*own), *age, *sum));
+    let btrfs = seen.btrfs.supers.iter().map(|(place, own, sum)| (*place, Kind::Btrfs(own.clone()), own.generation, *sum));
+    let mut by_id: HashMap<[u8; 16], Vec<(Place, Kind, u64, u32)>> = HashMap::new();
+    for own in ext4.chain(xfs).chain(btrfs) {
+        by_id.entry(own.1.id()).or_default().push(own);
+    }
+    let most = by_id.into_iter().max_by_key(|(id, all)| {
+        let firsts = all.iter().filter(|(_, kind, ..)| !kind.is_copy()).count();
+        (firsts, all.len(), *id)
+    });
+    let mut found: Vec<(System, Vec<Place>, _)> = Vec::new();
+    for (place, kind, age, sum) in most.map(|(_, all)| all).unwrap_or_default() {
+        match found.iter_mut().find(|(system, ..)| system.sum == sum) {
+            Some((_, places, _)) => places.push(place),
+            None => {
+                let key = (kind.super_block(), u64::MAX - age, std::cmp::Reverse(place.holder));
+                found.push((System { base: Base::Inner(kind), sum }, vec![place], key));
+            }
+        }
+    }
+    found.sort_by_key(|(.., key)| *key);
+    found.into_iter().map(|(system, places, _)| (system, places)).collect()
 }
 
 struct Search<'a, S> {
@@ -135,7 +178,8 @@ struct Search<'a, S> {
 impl<S: Source> Search<'_, S> {
     async fn verdict(&self) -> (Verdict, Option<Answer>) {
         let all: Vec<usize> = (0..self.disks.len()).collect();
-        let mut candidates = self.candidates(&all, None).await;
+        let mut orders = Orders::default();
+        let mut candidates = self.candidates(&all, None, &mut orders).await;
         self.check(&mut candidates).await;
         let least = |disagrees: bool| {
             let alike = candidates.iter().filter(|candidate| candidate.disagrees == disagrees);
@@ -149,7 +193,7 @@ impl<S: Source> Search<'_, S> {
             let near = candidates.iter().map(|candidate| (candidate.shape.rows(), candidate.chunk)).collect();
             for stale in &all {
                 let others: Vec<usize> = all.iter().copied().filter(|member| member != stale).collect();
-                candidates.extend(self.candidates(&others, Some(&near)).await);
+                candidates.extend(self.candidates(&others, Some(&near), &mut orders).await);
             }
             self.check(&mut candidates).await;
         }
@@ -159,7 +203,7 @@ impl<S: Source> Search<'_, S> {
 
     /// Compares parity and copies of the candidates that may count.
     async fn check(&self, candidates: &mut [Candidate]) {
-        let blocks = self.system.blocks();
+        let blocks = self.system.span();
         loop {
             let left = candidates.iter().filter(|candidate| !candidate.disagrees);
             let Some(best) = left.map(|candidate| candidate.against).min() else { return };
@@ -182,7 +226,12 @@ impl<S: Source> Search<'_, S> {
 
     /// The candidates of these members. With `near`, a member is left out as stale: only shapes with a slot for it, and if
     /// `near` lists rows and chunks that came near with it, only these.
-    async fn candidates(&self, members: &[usize], near: Option<&HashSet<(Option<Rows>, u64)>>) -> Vec<Candidate> {
+    async fn candidates(
+        &self,
+        members: &[usize],
+        near: Option<&HashSet<(Option<Rows>, u64)>>,
+        orders: &mut Orders,
+    ) -> Vec<Candidate> {
         let mut candidates = self.mirrors(members).await;
         let mut by_rows: HashMap<Rows, Vec<Shape>> = HashMap::new();
         for shape in shapes(members.len() as u16, &self.strides) {
@@ -201,12 +250,12 @@ impl<S: Source> Search<'_, S> {
                     let (disks, scan) = (self.disks, self.scan);
                     let frame = Frame { disks, scan, rows, chunk, offset, members };
                     let clues = frame.clues(self.system).await;
-                    let sure = clues.clues.iter().filter(|clue| !clue.is_weak && !clue.of_xor).count() as u64;
+                    let sure = clues.clues.iter().filter(|clue| !clue.is_weak && clue.holder == Holder::Member).count() as u64;
                     if clues.nowhere > sure / 50 + u64::from(sure > 9) {
                         continue;
                     }
                     for shape in &shapes {
-                        self.add(&frame, *shape, &clues, &mut candidates);
+                        self.add(&frame, *shape, &clues, orders, &mut candidates).await;
                     }
                 }
             }
@@ -216,46 +265,91 @@ impl<S: Source> Search<'_, S> {
 
     /// Where data may begin, as the file system's superblock was seen.
     fn offsets(&self, rows: Rows, chunk: u64) -> HashSet<u64> {
-        let from_start: Vec<u64> = rows.positions(self.system.super_block(), chunk).collect();
+        let from_start: Vec<u64> = rows.positions(self.system.first_block(), chunk).collect();
         let before = |at: u64| from_start.iter().filter_map(move |from_start| at.checked_sub(*from_start));
         self.places.iter().flat_map(|place| before(place.at)).collect()
     }
 
     /// Adds the best orders of one shape.
-    fn add(&self, frame: &Frame<'_, S>, shape: Shape, clues: &Clues, candidates: &mut Vec<Candidate>) {
+    async fn add(
+        &self,
+        frame: &Frame<'_, S>,
+        shape: Shape,
+        clues: &Clues,
+        orders: &mut Orders,
+        candidates: &mut Vec<Candidate>,
+    ) {
         let room = frame.members.iter().map(|member| self.scan.lengths[*member].saturating_sub(frame.offset)).min();
         let Some(geometry) = shape.geometry(frame.chunk, room.unwrap_or(0)) else { return };
         if geometry.array_bytes() / BLOCK < self.system.blocks() {
             return;
         }
-        let holds_xor =
-            matches!(shape.level, Level::Raid4 | Level::Raid5) && usize::from(shape.slots) > frame.members.len();
-        let known: Vec<Clue> = clues.clues.iter().filter(|clue| !clue.of_xor || holds_xor).copied().collect();
-        let cost = cost(shape, &geometry, frame.members, &known);
+        let is_whole = usize::from(shape.slots) == frame.members.len();
+        let counts = |clue: &&Clue| match clue.holder {
+            Holder::Member => true,
+            Holder::Xor => !is_whole && matches!(shape.level, Level::Raid4 | Level::Raid5),
+            Holder::XorWithoutOne => !is_whole && shape.level == Level::Raid6,
+        };
+        let known: Vec<Clue> = clues.clues.iter().filter(counts).copied().collect();
         let sure = known.iter().filter(|clue| !clue.is_weak).count() as u64;
-        for (columns, total) in near_best(&cost) {
+        for (columns, total) in self.best_orders(frame, shape, &geometry, &known, orders).await {
             let order: Vec<_> = columns.iter().map(|column| frame.members.get(*column).copied()).collect();
             let unusual = total % SURE + clues.unusual;
-            let against = total / SURE + unexplained(shape, &geometry, &order, &known);
-            let candidate = Candidate {
+            let against = total / SURE + unexplained(shape, &geometry, &order, &known) + clues.nowhere;
+            let fits = sure.saturating_sub(against);
+            if against > 2 * MARGIN + fits / 10 {
+                continue;
+            }
+            candidates.push(Candidate {
                 shape,
                 geometry: geometry.clone(),
                 chunk: frame.chunk,
                 offset: frame.offset,
                 order,
-                fits: sure.saturating_sub(against),
-                against: against + clues.nowhere,
+                fits,
+                against: against + clues.missed * (MARGIN + 1),
                 unusual,
                 is_checked: false,
                 agreements: 0,
                 disagrees: false,
                 q_agreements: 0,
-            };
-            if candidate.against > 2 * MARGIN + candidate.fits / 10 {
-                continue;
-            }
-            candidates.push(candidate);
+            });
         }
+    }
+
+    /// The best orders of one shape by the clues: for each slot its member, as an index or one behind, and the cost. Where
+    /// they do not decide, Q does.
+    async fn best_orders(
+        &self,
+        frame: &Frame<'_, S>,
+        shape: Shape,
+        geometry: &Geometry,
+        known: &[Clue],
+        orders: &mut Orders,
+    ) -> Vec<(Vec<usize>, u64)> {
+        let cost = cost(shape, geometry, frame.members, known);
+        let near = near_best(&cost);
+        let best = near.iter().map(|(_, total)| total / SURE).min().unwrap_or(0);
+        let is_open = near.iter().filter(|(_, total)| total / SURE <= best + MARGIN).count() > 1;
+        let Geometry::Parity(parity) = geometry else { return near };
+        if !is_open || shape.level != Level::Raid6 || best > 2 * MARGIN + known.len() as u64 / 10 {
+            return near;
+        }
+        let order = orders.of(frame, self.scan.lengths.iter().copied().max().unwrap_or(0)).await;
+        let (slots, present) = (usize::from(shape.slots), frame.members.len());
+        if present == slots {
+            let mut cost = cost;
+            order.add_to(&mut cost, parity, frame.chunk, frame.members, None);
+            return near_best(&cost);
+        }
+        let mut found = Vec::new();
+        for missing in (0..slots).filter(|slot| cost[*slot][present] / SURE <= best + MARGIN) {
+            let mut cost = cost.clone();
+            cost[missing][..present].iter_mut().for_each(|cost| *cost = FORBIDDEN);
+            order.add_to(&mut cost, parity, frame.chunk, frame.members, Some(missing));
+            found.extend(near_best(&cost).into_iter().filter(|(_, total)| *total < FORBIDDEN));
+        }
+        found
     }
 
     /// RAID-1, and single members.
@@ -264,13 +358,13 @@ impl<S: Source> Search<'_, S> {
         let rows = Rows::Striped(1);
         for offset in self.offsets(rows, 1) {
             let frame = Frame { disks: self.disks, scan: self.scan, rows, chunk: 1, offset, members };
-            let Clues { clues, nowhere, unusual } = frame.clues(self.system).await;
+            let Clues { clues, nowhere, unusual, missed } = frame.clues(self.system).await;
             for member in members {
                 let room = self.scan.lengths[*member].saturating_sub(offset);
                 let shape = Shape { level: Level::Raid1, layout: 0, slots: 1, stride: 0 };
                 let Some(geometry) = shape.geometry(1, room) else { continue };
                 let lacks = |clue: &&Clue| clue.members >> member & 1 == 0;
-                let known = clues.iter().filter(|clue| !clue.of_xor);
+                let known = clues.iter().filter(|clue| clue.holder == Holder::Member);
                 let (weak, sure): (Vec<&Clue>, Vec<&Clue>) = known.partition(|clue| clue.is_weak);
                 let against = nowhere.saturating_add(sure.iter().filter(|clue| lacks(clue)).count() as u64);
                 let total = nowhere.saturating_add(sure.len() as u64);
@@ -284,7 +378,7 @@ impl<S: Source> Search<'_, S> {
                     offset,
                     order: vec![Some(*member)],
                     fits: total - against,
-                    against,
+                    against: against + missed * (MARGIN + 1),
                     unusual: unusual + weak.iter().filter(|clue| lacks(clue)).count() as u64,
                     is_checked: false,
                     agreements: 0,
@@ -292,7 +386,7 @@ impl<S: Source> Search<'_, S> {
                     q_agreements: 0,
                 };
                 let equal = |other: &&mut Candidate| {
-                    other.offset == offset && other.reads_as(&one, self.scan, self.system.blocks())
+                    other.offset == offset && other.reads_as(&one, self.scan, self.system.span())
                 };
                 match candidates.iter_mut().find(equal) {
                     Some(other) => {
@@ -324,7 +418,7 @@ impl<S: Source> Search<'_, S> {
         // Of those that read the same, the first stands for all. More than are listed change nothing.
         let mut classes: Vec<Candidate> = Vec::new();
         for candidate in counting {
-            let same = |other: &Candidate| other.reads_as(&candidate, self.scan, self.system.blocks());
+            let same = |other: &Candidate| other.reads_as(&candidate, self.scan, self.system.span());
             if !classes.iter().any(same) {
                 classes.push(candidate);
             }

@@ -25,16 +25,32 @@ pub(crate) struct Super {
     seed: Option<u32>,
     /// When it was last written.
     pub(crate) written: u32,
+    /// Blocks behind the descriptors that are kept for more of them.
+    reserved: u64,
+    /// Groups whose bitmaps and inodes are together.
+    together: u64,
     sparse: bool,
 }
 
 const SUPER_AT: usize = 1024;
+const MAGIC: [u8; 2] = [0x53, 0xef];
+
+/// Whether [`Super::of`] might see one in a block with these words.
+pub(crate) fn may_be(word: impl Fn(usize) -> [u8; 8]) -> bool {
+    [0, SUPER_AT].iter().any(|at| word(at + 0x38).starts_with(&MAGIC))
+}
 const CHECKSUM_AT: usize = 0x3fc;
 
 impl Super {
     /// The superblock in `block`: of the first group behind 1024 bytes, of the others at the beginning.
     pub(crate) fn of(block: &[u8]) -> Option<Self> {
-        Self::at(block, SUPER_AT).filter(|found| found.group == 0)
+        let first = Self::at(block, SUPER_AT).filter(|found| found.group == 0);
+        first.or_else(|| Self::at(block, 0).filter(|found| found.group > 0))
+    }
+
+    /// The block of this copy.
+    pub(crate) fn super_block(&self) -> u64 {
+        u64::from(self.group) * u64::from(self.group_blocks)
     }
 
     fn at(block: &[u8], at: usize) -> Option<Self> {
@@ -57,6 +73,8 @@ impl Super {
             descriptor_bytes: if wide { le16(bytes, 0xfe) } else { 32 },
             seed: has_sums.then_some(seed),
             written: le32(bytes, 0x30),
+            reserved: le16(bytes, 0xce).into(),
+            together: if incompatible & 0x200 != 0 { 1 << bytes[0x174].min(16) } else { 1 },
             sparse: incompatible & 0x10 == 0,
         };
         let sane = found.group_blocks > 0
@@ -81,6 +99,8 @@ struct Group {
 /// The groups with copies of the descriptors, as far as they are tried.
 const COPIES_IN: [u64; 6] = [0, 1, 3, 5, 7, 9];
 
+/// Blocks behind the descriptors in which the first inodes are looked for: two bitmaps for each of 16 groups are before.
+const TABLE_PLACES: u64 = 64;
 /// Blocks of inodes that are looked at, at most.
 const TABLE_BLOCKS_MAX: u64 = 1500;
 /// Directories that are looked at, at most.
@@ -147,12 +167,45 @@ impl Super {
             }
             let Some((is_old, block)) = found else {
                 walk.lose(1 + table, finder);
-                walk.is_wrong = table == 0;
+                walk.is_wrong = table == 0 && is_known;
+                if table == 0 && !is_known {
+                    groups.extend(self.groups_without_descriptors(seed, finder).await);
+                }
                 break;
             };
             groups.extend((0..here).map(|index| self.group(seed, first + index, &of(&block, index), is_old)));
         }
         groups
+    }
+
+    /// The groups whose inodes follow those of the first group, wherever these are found behind the descriptors.
+    async fn groups_without_descriptors(&self, seed: u32, finder: &mut impl Finder) -> Vec<Group> {
+        let count = self.blocks.div_ceil(self.group_blocks.into());
+        let each = BLOCK as u64 / u64::from(self.descriptor_bytes);
+        let first = 1 + count.div_ceil(each) + self.reserved;
+        let is_right = |block: &[u8]| self.is_inodes(seed, 1, block);
+        for table in first..first + TABLE_PLACES {
+            if finder.find(table, &is_right).await.is_some() {
+                let blocks = u64::from(self.group_inodes) * u64::from(self.inode_bytes) / BLOCK as u64;
+                let group = |number: u64| Group {
+                    number: number as u32,
+                    bitmap: 0,
+                    bitmap_sum: None,
+                    table: table + number * blocks,
+                    used_inodes: self.group_inodes,
+                    is_old: true,
+                };
+                return (0..count.min(self.together)).map(group).collect();
+            }
+        }
+        Vec::new()
+    }
+
+    /// Whether `block` has inodes from `first` on, and nothing else.
+    fn is_inodes(&self, seed: u32, first: u32, block: &[u8]) -> bool {
+        let inodes = (first..).zip(block.chunks_exact(self.inode_bytes.into()));
+        let mut used = inodes.filter(|(_, inode)| inode.iter().any(|byte| *byte != 0)).peekable();
+        used.peek().is_some() && used.all(|(number, inode)| is_inode(seed, number, inode))
     }
 
     fn group(&self, seed: u32, number: u32, descriptor: &[u8], is_old: bool) -> Group {
@@ -190,11 +243,7 @@ impl Super {
         let numbered = |block: &[u8]| -> Vec<(u32, Vec<u8>)> {
             (first..).zip(block.chunks_exact(bytes).map(<[u8]>::to_vec)).collect()
         };
-        let is_used = |inode: &[u8]| inode.iter().any(|byte| *byte != 0);
-        let is_right = |block: &[u8]| {
-            let mut used = numbered(block).into_iter().filter(|(_, inode)| is_used(inode)).peekable();
-            used.peek().is_some() && used.all(|(number, inode)| is_inode(seed, number, &inode))
-        };
+        let is_right = |block: &[u8]| self.is_inodes(seed, first, block);
         let block = group.table + index;
         let found = finder.find(block, &is_right).await;
         match &found {

@@ -68,6 +68,11 @@ impl Candidate {
         (0..slots).map(Slot).filter(move |other| *other != slot && Some(*other) != q).map(Slot::index)
     }
 
+    /// The blocks of the array.
+    fn blocks(&self) -> u64 {
+        self.geometry.array_bytes() / BLOCK as u64
+    }
+
     /// Whether every slot has a member.
     pub(crate) fn is_whole(&self) -> bool {
         self.order.iter().all(Option::is_some)
@@ -86,6 +91,7 @@ impl Candidate {
 
     /// Whether both read the same in the first `blocks` blocks, as far as these were read.
     pub(crate) fn reads_as(&self, other: &Self, scan: &Scan, blocks: u64) -> bool {
+        let blocks = blocks.min(self.blocks()).min(other.blocks());
         let step = (blocks / COMPARED_MAX as u64).max(1);
         // Chunks are compared at some of their blocks in a very long file system, and at all in a short one.
         (0..blocks).step_by(step as usize).all(|block| match (self.reads(scan, block), other.reads(scan, block)) {
@@ -101,6 +107,7 @@ impl Candidate {
             Geometry::Parity(parity) => self.of_parity(parity, scan, blocks),
             Geometry::Mapping(_) if self.shape.level == Level::Raid0 => (0, 0),
             Geometry::Mapping(_) => {
+                let blocks = blocks.min(self.blocks());
                 let step = (blocks / COMPARED_MAX as u64).max(1);
                 let (mut wrong, mut compared) = (0, 0);
                 for block in (0..blocks).step_by(step as usize) {
