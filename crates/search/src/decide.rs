@@ -11,7 +11,7 @@ use crate::seen::{Holder, Place};
 use crate::shape::{Rows, Shape, shapes};
 use disk::Source;
 use format::geometry::{Geometry, Level};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 /// A shape of the array, with the members in its slots.
@@ -99,10 +99,10 @@ pub async fn search<S: Source>(disks: &[S], budget: u64, progress: &dyn Fn(u64, 
         return found;
     }
     let strides = scan.strides();
-    for (system, places) in systems(&scan) {
-        found.system = Some(system.name());
-        found.system_bytes = system.blocks() * BLOCK;
-        let search = Search { disks, scan: &scan, system: &system, places: &places, strides: strides.clone() };
+    for seen in systems(&scan) {
+        found.system = Some(seen[0].0.name());
+        found.system_bytes = seen[0].0.blocks() * BLOCK;
+        let search = Search { disks, scan: &scan, system: &seen[0].0, seen: &seen, strides: strides.clone() };
         (found.verdict, found.second) = search.verdict().await;
         if !matches!(found.verdict, Verdict::Nothing(_)) {
             break;
@@ -111,22 +111,25 @@ pub async fn search<S: Source>(disks: &[S], budget: u64, progress: &dyn Fn(u64, 
     found
 }
 
-/// Versions of superblocks that are tried, at most.
+/// A system, and where the block was seen by which it is known.
+type Sighting = (System, Vec<Place>);
+
+/// Sightings that are tried, at most.
 const SYSTEMS_MAX: usize = 6;
 
-/// What may be at the start of the array, in the order in which it is tried, and where it was seen: what file systems lie
-/// in, then the file system that was seen most, the latest superblock first, and its copies last.
-fn systems(scan: &Scan) -> Vec<(System, Vec<Place>)> {
-    let outer = outer(scan);
-    let (hidden, open): (Vec<_>, Vec<_>) =
-        outer.into_iter().partition(|(system, _)| matches!(&system.base, Base::Outer(first) if first.what == What::Luks));
-    let all = open.into_iter().chain(inner(scan)).chain(hidden);
-    all.take(SYSTEMS_MAX).collect()
+/// What may be at the start of the array, in the order in which it is tried: what file systems lie in, then the file
+/// system that was seen most, the latest superblock first, and its copies last. Versions of one age are tried together:
+/// a stale member may hold the older one.
+fn systems(scan: &Scan) -> Vec<Vec<Sighting>> {
+    let is_luks = |(system, _): &Sighting| matches!(&system.base, Base::Outer(first) if first.what == What::Luks);
+    let (hidden, open): (Vec<_>, Vec<_>) = outer(scan).into_iter().partition(is_luks);
+    let single = |sightings: Vec<Sighting>| sightings.into_iter().map(|sighting| vec![sighting]);
+    single(open).chain(inner(scan)).chain(single(hidden)).take(SYSTEMS_MAX).collect()
 }
 
 /// What file systems lie in, by its first block: what a member holds first.
-fn outer(scan: &Scan) -> Vec<(System, Vec<Place>)> {
-    let mut found: Vec<(System, Vec<Place>)> = Vec::new();
+fn outer(scan: &Scan) -> Vec<Sighting> {
+    let mut found: Vec<Sighting> = Vec::new();
     for (place, first, sum) in &scan.seen.outer {
         match found.iter_mut().find(|(system, _)| system.sum == *sum) {
             Some((_, places)) => places.push(*place),
@@ -138,39 +141,40 @@ fn outer(scan: &Scan) -> Vec<(System, Vec<Place>)> {
     found
 }
 
-/// The file system that was seen most, by each version of its superblock.
-fn inner(scan: &Scan) -> Vec<(System, Vec<Place>)> {
+/// The file system that was seen most, by the versions of its superblock.
+fn inner(scan: &Scan) -> Vec<Vec<Sighting>> {
     let seen = &scan.seen;
     let ext4 = seen.ext4.iter().map(|(place, own, sum)| (*place, Kind::Ext4(*own), u64::from(own.written), *sum));
     let xfs = seen.xfs.supers.iter().map(|(place, own, age, sum)| (*place, Kind::Xfs(*own), *age, *sum));
-    let btrfs = seen.btrfs.supers.iter().map(|(place, own, sum)| (*place, Kind::Btrfs(own.clone()), own.generation, *sum));
+    let btrfs = seen.btrfs.supers.iter();
+    let btrfs = btrfs.map(|(place, own, sum)| (*place, Kind::Btrfs(own.clone()), own.generation, *sum));
     let mut by_id: HashMap<[u8; 16], Vec<(Place, Kind, u64, u32)>> = HashMap::new();
     for own in ext4.chain(xfs).chain(btrfs) {
         by_id.entry(own.1.id()).or_default().push(own);
     }
     let most = by_id.into_iter().max_by_key(|(id, all)| {
-        let firsts = all.iter().filter(|(_, kind, ..)| !kind.is_copy()).count();
-        (firsts, all.len(), *id)
+        let firsts = all.iter().filter(|(_, kind, ..)| !kind.is_copy());
+        let blocks = all.iter().map(|(_, kind, ..)| kind.blocks()).max();
+        (firsts.count(), blocks, *id)
     });
-    let mut found: Vec<(System, Vec<Place>, _)> = Vec::new();
+    // The first block first, and the latest.
+    let mut versions: BTreeMap<(u64, u64), Vec<Sighting>> = BTreeMap::new();
     for (place, kind, age, sum) in most.map(|(_, all)| all).unwrap_or_default() {
-        match found.iter_mut().find(|(system, ..)| system.sum == sum) {
-            Some((_, places, _)) => places.push(place),
-            None => {
-                let key = (kind.super_block(), u64::MAX - age, std::cmp::Reverse(place.holder));
-                found.push((System { base: Base::Inner(kind), sum }, vec![place], key));
-            }
+        let version = versions.entry((kind.super_block(), u64::MAX - age)).or_default();
+        match version.iter_mut().find(|(system, _)| system.sum == sum) {
+            Some((_, places)) => places.push(place),
+            None => version.push((System { base: Base::Inner(kind), sum }, vec![place])),
         }
     }
-    found.sort_by_key(|(.., key)| *key);
-    found.into_iter().map(|(system, places, _)| (system, places)).collect()
+    versions.into_values().collect()
 }
 
 struct Search<'a, S> {
     disks: &'a [S],
     scan: &'a Scan,
+    /// The file system, or what is around it, in the version that stands for all.
     system: &'a System,
-    places: &'a [Place],
+    seen: &'a [Sighting],
     /// Where far copies may be.
     strides: Vec<u64>,
 }
@@ -187,7 +191,7 @@ impl<S: Source> Search<'_, S> {
         };
         // Q depends on each member and its slot. If it agrees everywhere with all of them, none is stale.
         let is_proved_by_q =
-            |candidate: &Candidate| candidate.is_whole() && !candidate.disagrees && candidate.q_agreements >= Q_PROVES;
+            |candidate: &Candidate| !candidate.disagrees && candidate.q_agreements >= Q_PROVES;
         if least(true) <= least(false) && all.len() > 1 && !candidates.iter().any(is_proved_by_q) {
             // Parity or copies disagree, or nothing fits: one member may be stale.
             let near = candidates.iter().map(|candidate| (candidate.shape.rows(), candidate.chunk)).collect();
@@ -197,8 +201,11 @@ impl<S: Source> Search<'_, S> {
             }
             self.check(&mut candidates).await;
         }
+        // With all members, what a stale one holds is not there either: the file system is damaged in a way of its own.
+        let with_all = candidates.iter().filter(|candidate| candidate.left_out(all.len()) == 0);
+        let with_all = with_all.map(|candidate| candidate.against).min().unwrap_or(u64::MAX);
         candidates.retain(|candidate| !candidate.disagrees);
-        self.decide(candidates)
+        self.decide(candidates, with_all)
     }
 
     /// Compares parity and copies of the candidates that may count.
@@ -246,10 +253,10 @@ impl<S: Source> Search<'_, S> {
             let came_near =
                 |chunk: &u64| near.is_none_or(|near| near.is_empty() || near.contains(&(Some(rows), *chunk)));
             for chunk in CHUNKS.into_iter().filter(came_near) {
-                for offset in self.offsets(rows, chunk) {
+                for (system, offset) in self.offsets(rows, chunk) {
                     let (disks, scan) = (self.disks, self.scan);
                     let frame = Frame { disks, scan, rows, chunk, offset, members };
-                    let clues = frame.clues(self.system).await;
+                    let clues = frame.clues(system).await;
                     let sure = clues.clues.iter().filter(|clue| !clue.is_weak && clue.holder == Holder::Member).count() as u64;
                     if clues.nowhere > sure / 50 + u64::from(sure > 9) {
                         continue;
@@ -263,11 +270,14 @@ impl<S: Source> Search<'_, S> {
         candidates
     }
 
-    /// Where data may begin, as the file system's superblock was seen.
-    fn offsets(&self, rows: Rows, chunk: u64) -> HashSet<u64> {
+    /// Where data may begin, as what is at its start was seen.
+    fn offsets(&self, rows: Rows, chunk: u64) -> impl Iterator<Item = (&System, u64)> {
         let from_start: Vec<u64> = rows.positions(self.system.first_block(), chunk).collect();
-        let before = |at: u64| from_start.iter().filter_map(move |from_start| at.checked_sub(*from_start));
-        self.places.iter().flat_map(|place| before(place.at)).collect()
+        self.seen.iter().flat_map(move |(system, places)| {
+            let places = places.iter().flat_map(|place| from_start.iter().map(|from_start| (place.at, *from_start)));
+            let offsets: BTreeSet<u64> = places.filter_map(|(at, from_start)| at.checked_sub(from_start)).collect();
+            offsets.into_iter().map(move |offset| (system, offset))
+        })
     }
 
     /// Adds the best orders of one shape.
@@ -356,9 +366,9 @@ impl<S: Source> Search<'_, S> {
     async fn mirrors(&self, members: &[usize]) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         let rows = Rows::Striped(1);
-        for offset in self.offsets(rows, 1) {
+        for (system, offset) in self.offsets(rows, 1) {
             let frame = Frame { disks: self.disks, scan: self.scan, rows, chunk: 1, offset, members };
-            let Clues { clues, nowhere, unusual, missed } = frame.clues(self.system).await;
+            let Clues { clues, nowhere, unusual, missed } = frame.clues(system).await;
             for member in members {
                 let room = self.scan.lengths[*member].saturating_sub(offset);
                 let shape = Shape { level: Level::Raid1, layout: 0, slots: 1, stride: 0 };
@@ -402,8 +412,9 @@ impl<S: Source> Search<'_, S> {
         candidates
     }
 
-    /// The verdict on candidates in which nothing disagrees, and the best of those that do not count.
-    fn decide(&self, candidates: Vec<Candidate>) -> (Verdict, Option<Answer>) {
+    /// The verdict on candidates in which nothing disagrees, and the best of those that do not count. `with_all` are the
+    /// fewest clues against a shape of all members, also if something disagrees in it.
+    fn decide(&self, candidates: Vec<Candidate>, with_all: u64) -> (Verdict, Option<Answer>) {
         let Some(best) = candidates.iter().map(|candidate| candidate.against).min() else {
             let reason = format!("{} was seen, and no shape of these members fits it", self.system.name());
             return (Verdict::Nothing(reason), None);
@@ -414,7 +425,7 @@ impl<S: Source> Search<'_, S> {
         let others = candidates.iter().filter(|candidate| !counts(candidate));
         let second = others.min_by_key(|candidate| candidate.against).map(|candidate| self.answer(candidate));
         let mut counting: Vec<Candidate> = candidates.into_iter().filter(counts).collect();
-        counting.sort_by_key(preference);
+        counting.sort_by_key(|candidate| (!candidate.is_proved(self.disks.len()), preference(candidate)));
         // Of those that read the same, the first stands for all. More than are listed change nothing.
         let mut classes: Vec<Candidate> = Vec::new();
         for candidate in counting {
@@ -426,8 +437,13 @@ impl<S: Source> Search<'_, S> {
                 break;
             }
         }
-        // A file system does not know what is in its files, so it does not tell which member is stale.
-        let is_proved = classes.iter().all(|candidate| candidate.is_proved(self.disks.len()));
+        // A file system does not know what is in its files. So it tells which member is stale only if it would be damaged
+        // with all of them, and without each of the others.
+        let is_damaged_else = with_all > best + MARGIN;
+        let is_proved = |candidate: &Candidate| {
+            candidate.is_proved(self.disks.len()) || is_damaged_else && candidate.left_out(self.disks.len()) == 1
+        };
+        let is_proved = classes.iter().all(is_proved);
         let mut answers: Vec<Answer> = classes.iter().map(|candidate| self.answer(candidate)).collect();
         let verdict = match answers.len() {
             1 if is_proved => Verdict::Found(answers.remove(0)),

@@ -62,6 +62,15 @@ impl Kind {
         }
     }
 
+    /// Its length in blocks.
+    pub(crate) fn blocks(&self) -> u64 {
+        match self {
+            Self::Ext4(found) => found.blocks,
+            Self::Xfs(found) => found.blocks,
+            Self::Btrfs(found) => found.blocks,
+        }
+    }
+
     /// The block of its superblock.
     pub(crate) fn super_block(&self) -> u64 {
         match self {
@@ -91,9 +100,7 @@ impl System {
     /// Its length in blocks, as far as it is known.
     pub(crate) fn blocks(&self) -> u64 {
         match &self.base {
-            Base::Inner(Kind::Ext4(found)) => found.blocks,
-            Base::Inner(Kind::Xfs(found)) => found.blocks,
-            Base::Inner(Kind::Btrfs(found)) => found.blocks,
+            Base::Inner(kind) => kind.blocks(),
             Base::Outer(found) => found.blocks,
         }
     }
@@ -242,7 +249,7 @@ impl<S: Source> Frame<'_, S> {
         let is_nowhere = holders.iter().all(|holders| matches!(*holders, 0 | u64::MAX));
         match (is_nowhere, known.want) {
             (true, Want::Sum(_)) => Look::Nowhere,
-            (true, Want::End(end)) if end < shortest => Look::Nowhere,
+            (true, Want::End(_)) if shortest > 0 => Look::Nowhere,
             (true, Want::Data | Want::End(_)) => Look::Zeros,
             (false, want) => {
                 let [members, copies @ ..] = holders;
@@ -309,19 +316,20 @@ impl<S: Source> Frame<'_, S> {
                 }
             }
             Want::End(end) => {
-                let members = holding(&|summary| summary.end == end);
+                let members = holding(&|summary| summary.is(want));
                 if members != 0 {
+                    // Whether a missing member could hold it too is left open.
                     return Look::Clue(Clue {
                         block,
                         members,
-                        in_xor: false,
-                        without: 0,
+                        in_xor: true,
+                        without: u64::MAX,
                         is_weak: false,
                         holder,
                         copies: [members; COPIES - 1],
                     });
                 }
-                if summaries.iter().any(|(_, summary)| summary.end < end) {
+                if summaries.iter().any(|(_, summary)| summary.end == 0) {
                     // The file may end with zeros.
                     return Look::Zeros;
                 }

@@ -96,6 +96,14 @@ struct Group {
     is_old: bool,
 }
 
+/// A directory, and its first block.
+struct Directory {
+    inode: u32,
+    /// The seed of the checksums of its blocks.
+    seed: u32,
+    block: u64,
+}
+
 /// The groups with copies of the descriptors, as far as they are tried.
 const COPIES_IN: [u64; 6] = [0, 1, 3, 5, 7, 9];
 
@@ -128,11 +136,11 @@ impl Super {
                 self.inodes(seed, group, index, finder, &mut walk, &mut directories).await;
             }
         }
-        for (inode, block) in directories.into_iter().take(DIRECTORIES_MAX) {
+        for Directory { inode, seed, block } in directories.into_iter().take(DIRECTORIES_MAX) {
             if walk.lost.len() > LOST_MAX {
                 return walk;
             }
-            let is_right = |block: &[u8]| le32(block, 0) == inode && le32(block, 4) == 0x0201_000c && block[8] == b'.';
+            let is_right = |block: &[u8]| is_directory(seed, inode, block);
             match finder.find(block, &is_right).await {
                 Some(found) => walk.note(block, &found),
                 None => walk.lose(block, finder),
@@ -153,7 +161,12 @@ impl Super {
                 let bytes = usize::from(self.descriptor_bytes);
                 block[index as usize * bytes..][..bytes].to_vec()
             };
-            let is_right = |block: &[u8]| (0..here).all(|index| is_descriptor(seed, first + index, &of(block, index)));
+            let is_right = |block: &[u8]| {
+                // Behind the last one is nothing. In the xor of blocks, which has the same descriptors, is something.
+                let (_, rest) = block.split_at(here as usize * usize::from(self.descriptor_bytes));
+                rest.iter().all(|byte| *byte == 0)
+                    && (0..here).all(|index| is_descriptor(seed, first + index, &of(block, index)))
+            };
             let mut found = None;
             // md may have written over the first ones. What the kernel changes in them it does not change in the copies.
             let is_known = finder.knows(1 + table);
@@ -236,7 +249,7 @@ impl Super {
         index: u64,
         finder: &mut impl Finder,
         walk: &mut Walk,
-        directories: &mut Vec<(u32, u64)>,
+        directories: &mut Vec<Directory>,
     ) {
         let bytes = usize::from(self.inode_bytes);
         let first = group.number * self.group_inodes + index as u32 * (BLOCK / bytes) as u32 + 1;
@@ -257,11 +270,24 @@ impl Super {
                     walk.expected.extend(end_of(&inode));
                     walk.expected.extend(data_of(&inode));
                 }
-                4 => directories.extend(extent_of(&inode, 0).map(|block| (number, block))),
+                4 => directories.extend(extent_of(&inode, 0).map(|block| {
+                    let seed = raw(raw(seed, &number.to_le_bytes()), &inode[0x64..0x68]);
+                    Directory { inode: number, seed, block }
+                })),
                 _ => {}
             }
         }
     }
+}
+
+/// Whether `block` is the first one of a directory: with its checksum, which a block with an index has elsewhere.
+fn is_directory(seed: u32, inode: u32, block: &[u8]) -> bool {
+    const TAIL_BYTES: usize = 12;
+    let begins = le32(block, 0) == inode && le32(block, 4) == 0x0201_000c && block[8] == b'.';
+    let (entries, tail) = block.split_at(BLOCK - TAIL_BYTES);
+    let has_tail = le32(tail, 0) == 0 && le32(tail, 4) == 0xde00_000c;
+    let has_index = usize::from(le16(block, 16)) == BLOCK - TAIL_BYTES;
+    begins && if has_tail { raw(seed, entries) == le32(tail, 8) } else { has_index }
 }
 
 fn is_descriptor(seed: u32, number: u32, descriptor: &[u8]) -> bool {

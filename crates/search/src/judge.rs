@@ -78,15 +78,24 @@ impl Candidate {
         self.order.iter().all(Option::is_some)
     }
 
+    /// How many of `disks` members are in no slot.
+    pub(crate) fn left_out(&self, disks: usize) -> usize {
+        disks.saturating_sub(self.order.iter().flatten().count())
+    }
+
     /// Whether redundancy shows that no member in it is stale. `disks` are all that were given; if all of them are in
     /// it, none was chosen to be left out.
     pub(crate) fn is_proved(&self, disks: usize) -> bool {
         let missing = self.order.iter().filter(|member| member.is_none()).count();
         let spare = match &self.geometry {
             Geometry::Parity(parity) => usize::from(parity.parities()),
-            Geometry::Mapping(_) => usize::from(self.agreements > 0),
+            Geometry::Mapping(_) if self.agreements > 0 => {
+                let copies = (self.shape.layout & 0xff) * (self.shape.layout >> 8 & 0xff);
+                (copies as usize).saturating_sub(1).max(1)
+            }
+            Geometry::Mapping(_) => 0,
         };
-        self.order.len() - missing == disks || missing < spare
+        self.left_out(disks) == 0 || missing < spare
     }
 
     /// Whether both read the same in the first `blocks` blocks, as far as these were read.

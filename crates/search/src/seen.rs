@@ -67,7 +67,7 @@ impl Seen {
 pub(crate) enum Want {
     /// This content, by its sum.
     Sum(u32),
-    /// The end of a file: nothing but zeros from this byte on, and the byte before is usually not zero.
+    /// The end of a file: nothing but zeros from this byte on, and usually something before.
     End(u16),
     /// A part of a file, which is usually not all zeros.
     Data,
