@@ -108,6 +108,7 @@ mod blocking;
 mod create;
 mod cursor;
 mod error;
+mod ewf;
 mod images;
 mod in_memory;
 mod inside;
