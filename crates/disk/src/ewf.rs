@@ -1,9 +1,10 @@
 //! Images of EnCase and libewf: EWF-E01, in one file or in several segments.
 //!
 //! An image is a chain of sections in each segment. Tables in them say where the disk's chunks are, most of which are
-//! compressed. Everything has a checksum of its own, and everything is checked as it is read. What has a wrong one is an
-//! error, and so is what is cut off, what a missing segment has, and what the tool that made the image could not read.
-//! Nothing of that is zeros. It never writes, and keeps of a table only where it is.
+//! compressed. Everything has a checksum of its own, and everything is checked as it is read. A chunk with a wrong one is an
+//! error, and so is what the tool that made the image could not read: nothing of that is zeros. The list of these sectors
+//! is at the end. So an image that is cut off, or lacks a segment, is refused. It never writes, and keeps of a table only
+//! where it is.
 //!
 //! Not read: EWF2 (Ex01), files instead of a disk (L01), and SMART's variant (S01). Hashes of the whole are not
 //! compared, as only a read of all could.
@@ -63,8 +64,6 @@ pub struct Image {
     tables: BTreeMap<u64, Table>,
     /// Sectors that could not be read when the image was made.
     unread: Vec<Range<u64>>,
-    /// Why chunks behind the last table are not there.
-    end: String,
 }
 
 /// A table of chunks, with its copy.
@@ -128,32 +127,29 @@ enum End {
 }
 
 impl Image {
-    /// Reads the sections of all segments that are there, in order.
+    /// Reads the sections of all segments, in order.
     ///
     /// # Errors
-    /// What is wrong, if not even the disk's length is known, or sectors that were not read.
+    /// What is wrong, if the disk's length is unknown, or the sections do not lead to the image's end. Only then it is
+    /// known which sectors could not be read when the image was made.
     pub async fn open<S: Source>(segments: &[S]) -> Result<Self, String> {
         let mut gathered = Gathered::default();
-        let mut end = "the image lacks its next segment".to_owned();
+        let mut is_done = false;
         for (index, segment) in segments.iter().enumerate() {
-            match gathered.segment(index, segment).await {
-                Ok(End::Next) => {}
-                Ok(End::Done) => {
-                    end = "the image ends before it".to_owned();
-                    break;
-                }
-                Err(reason) => {
-                    end = format!("segment {}: {reason}", index + 1);
-                    break;
-                }
+            let end = gathered.segment(index, segment).await;
+            let end = end.map_err(|reason| format!("segment {}: {reason}", index + 1))?;
+            if matches!(end, End::Done) {
+                is_done = true;
+                break;
             }
         }
-        let Some((sectors, sector_bytes, chunk_bytes)) = gathered.volume else {
-            return Err(format!("it does not say how long its disk is: {end}"));
-        };
+        if !is_done {
+            return Err(format!("segment {} is missing", segments.len() + 1));
+        }
+        let (sectors, sector_bytes, chunk_bytes) = gathered.volume.ok_or("it does not describe its disk")?;
         let bytes = sectors.checked_mul(sector_bytes).ok_or("its disk is longer than any disk")?;
         let Gathered { tables, unread, .. } = gathered;
-        Ok(Self { bytes, sector_bytes, chunk_bytes, tables, unread, end })
+        Ok(Self { bytes, sector_bytes, chunk_bytes, tables, unread })
     }
 
     /// The length of the disk.
@@ -198,7 +194,7 @@ impl Image {
     pub async fn entries<S: Source>(&self, segments: &[S], chunk: u64) -> Result<Entries, String> {
         let table = self.tables.range(..=chunk).next_back();
         let Some((first, table)) = table.filter(|(first, table)| chunk - **first < table.count) else {
-            return Err(self.end.clone());
+            return Err(format!("chunk {chunk} is in none of its tables"));
         };
         let mut reason = String::new();
         for at in &table.entries_at {
@@ -313,11 +309,8 @@ impl Gathered {
             self.copy(index, segment, section).await?;
         } else if section.is(b"error2") {
             let sectors = unread(segment, section).await;
-            self.unread.extend(sectors.map_err(|reason| {
-                // Without it, zeros in place of what was not read would be taken for the disk's.
-                self.volume = None;
-                format!("its list of sectors that could not be read: {reason}")
-            })?);
+            let named = |reason| format!("its list of sectors that could not be read: {reason}");
+            self.unread.extend(sectors.map_err(named)?);
         }
         Ok(())
     }
@@ -438,4 +431,166 @@ fn checked(stored: &[u8], length: usize) -> Result<Vec<u8>, String> {
     let own = stored.get(..length + CHECKSUM_BYTES as usize);
     let content = own.and_then(sound).ok_or("it is damaged: its checksum is wrong")?;
     Ok(content.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::write::ZlibEncoder;
+    use futures_util::FutureExt;
+    use std::io::Write;
+
+    const CHUNK: usize = 4096;
+
+    fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
+        let sum = adler2::adler32_slice(&bytes);
+        bytes.extend(sum.to_le_bytes());
+        bytes
+    }
+
+    /// A section at `at`; `next` is behind it, or it itself if it is the last.
+    fn section(kind: &str, at: usize, content: &[u8], is_last: bool) -> Vec<u8> {
+        let length = SECTION_BYTES as usize + content.len();
+        let next = if is_last { at } else { at + length } as u64;
+        let mut head = kind.as_bytes().to_vec();
+        head.resize(16, 0);
+        head.extend([next.to_le_bytes(), (length as u64).to_le_bytes()].concat());
+        head.resize(72, 0);
+        [summed(head), content.to_vec()].concat()
+    }
+
+    fn volume(sectors: u64) -> Vec<u8> {
+        let mut volume = vec![1, 0, 0, 0, 0, 0, 0, 0];
+        volume.extend([8_u32.to_le_bytes(), 512_u32.to_le_bytes()].concat());
+        volume.extend(sectors.to_le_bytes());
+        volume.resize(VOLUME_BYTES as usize - 4, 0);
+        summed(volume)
+    }
+
+    fn data() -> Vec<u8> {
+        (0..3 * CHUNK + 512).map(|at| (at / 7 + at % 251) as u8).collect()
+    }
+
+    /// An image in one segment: the second chunk is compressed, and sector 20 was not read.
+    fn image() -> Vec<u8> {
+        let (mut chunks, mut entries) = (Vec::new(), Vec::new());
+        let mut file = [&MAGIC[..], &[1, 1, 0, 0, 0]].concat();
+        let data = data();
+        file.extend(section("volume", file.len(), &volume(data.len() as u64 / 512), false));
+        let base = file.len() + SECTION_BYTES as usize;
+        for (number, chunk) in data.chunks(CHUNK).enumerate() {
+            let flag = if number == 1 { COMPRESSED } else { 0 };
+            entries.extend(((chunks.len() as u32) | flag).to_le_bytes());
+            if number == 1 {
+                let mut encoder = ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+                encoder.write_all(chunk).expect("memory");
+                chunks.extend(encoder.finish().expect("memory"));
+            } else {
+                chunks.extend(summed(chunk.to_vec()));
+            }
+        }
+        file.extend(section("sectors", file.len(), &chunks, false));
+        let mut head = 4_u32.to_le_bytes().to_vec();
+        head.resize(8, 0);
+        head.extend((base as u64).to_le_bytes());
+        head.resize(20, 0);
+        let table = [summed(head), summed(entries)].concat();
+        file.extend(section("table", file.len(), &table, false));
+        file.extend(section("table2", file.len(), &table, false));
+        let mut errors = 1_u32.to_le_bytes().to_vec();
+        errors.resize(ERRORS_HEAD_BYTES as usize - 4, 0);
+        let list = [20_u32.to_le_bytes(), 1_u32.to_le_bytes()].concat();
+        file.extend(section("error2", file.len(), &[summed(errors), summed(list)].concat(), false));
+        file.extend(section("done", file.len(), &[], true));
+        file
+    }
+
+    /// What each chunk reads; `None` if the image does not open.
+    fn read(file: &[u8]) -> Option<Vec<Result<Vec<u8>, String>>> {
+        let segments = [crate::source::Section::new(file, 0, u64::MAX)];
+        let image = Image::open(&segments).now_or_never().expect("memory answers at once").ok()?;
+        let chunk = |number| {
+            image.refuse_unread(&image.range_of(number))?;
+            let entries = image.entries(&segments, number).now_or_never().expect("memory answers at once")?;
+            image.chunk(&segments, &entries, number).now_or_never().expect("memory answers at once")
+        };
+        Some((0..image.bytes().div_ceil(CHUNK as u64).min(9)).map(chunk).collect())
+    }
+
+    #[test]
+    fn a_sound_image_reads_its_chunks_and_not_what_was_not_read() {
+        let (image, data) = (image(), data());
+        let read = read(&image).expect("it is sound");
+        assert_eq!(read.len(), 4);
+        for (number, (read, chunk)) in read.iter().zip(data.chunks(CHUNK)).enumerate() {
+            match number {
+                2 => assert_eq!(*read, Err("sectors 20 to 20 could not be read when the image was made".to_owned())),
+                _ => assert_eq!(read.as_deref(), Ok(chunk)),
+            }
+        }
+    }
+
+    #[test]
+    fn no_changed_bit_and_no_cut_gives_other_bytes() {
+        let (image, data) = (image(), data());
+        let check = |file: &[u8], case: &str| {
+            for (read, chunk) in read(file).unwrap_or_default().iter().zip(data.chunks(CHUNK)) {
+                assert!(read.as_ref().is_ok_and(|read| read == chunk) || read.is_err(), "{case}");
+            }
+            assert!(read(file).is_none_or(|read| read[2].is_err()), "{case}: sector 20");
+        };
+        for at in 0..image.len() {
+            let mut changed = image.clone();
+            changed[at] ^= 1 << (at % 8);
+            check(&changed, &format!("byte {at}"));
+        }
+        for length in (0..image.len()).step_by(41) {
+            check(&image[..length], &format!("cut at {length}"));
+        }
+    }
+
+    #[test]
+    fn either_copy_of_a_table_is_enough() {
+        let image = image();
+        let places: Vec<usize> =
+            (0..image.len()).filter(|at| image[*at..].starts_with(b"table")).collect();
+        assert_eq!(places.len(), 2);
+        // In its head, and in its entries.
+        for past in [SECTION_BYTES as usize + 1, (SECTION_BYTES + TABLE_HEAD_BYTES) as usize + 1] {
+            let mut damaged = image.clone();
+            damaged[places[0] + past] ^= 1;
+            assert_eq!(read(&damaged), read(&image), "the first, at {past}");
+            let mut both = damaged.clone();
+            both[places[1] + past] ^= 1;
+            assert!(read(&both).is_none_or(|chunks| chunks.iter().all(Result::is_err)), "both, at {past}");
+            damaged[places[0] + past] ^= 1;
+            damaged[places[1] + past] ^= 1;
+            assert_eq!(read(&damaged), read(&image), "the second, at {past}");
+        }
+    }
+
+    #[test]
+    fn hostile_sections_end() {
+        let head = [&MAGIC[..], &[1, 1, 0, 0, 0]].concat();
+        let at = head.len();
+        let whole = section("volume", at, &volume(u64::MAX), false);
+        assert_eq!(read(&[head.clone(), whole].concat()), None, "longer than any disk");
+        let own = section("sectors", at, &[], true);
+        assert_eq!(read(&[head.clone(), own].concat()), None, "a section that follows itself");
+        let mut table = u32::MAX.to_le_bytes().to_vec();
+        table.resize(20, 0);
+        let volume = section("volume", at, &volume(8), false);
+        let table = section("table", at + volume.len(), &summed(table), false);
+        let done = section("done", at + volume.len() + table.len(), &[], true);
+        assert_eq!(read(&[head, volume, table, done].concat()), None, "four thousand million entries");
+    }
+
+    #[test]
+    fn segments_are_named_as_the_tools_do() {
+        let named = |number| segment_ending(number).unwrap_or_default();
+        assert_eq!([1, 99, 100, 101, 126, 775, 776].map(named), ["E01", "E99", "EAA", "EAB", "EBA", "EZZ", "FAA"]);
+        assert_eq!([named(SEGMENTS_MAX), named(0), named(SEGMENTS_MAX + 1)], ["ZZZ", "", ""]);
+        assert_eq!(segment_number(&[&MAGIC[..], &[1, 7, 0, 0, 0]].concat()), Some(7));
+        assert_eq!(segment_number(MAGIC), None);
+    }
 }

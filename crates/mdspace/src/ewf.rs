@@ -54,7 +54,11 @@ impl EwfDisk {
             segments.push(DiskFile::raw(&other).map_err(named)?);
         }
         let image = at_once(Image::open(&segments)).map_err(|reason| {
-            Error::new(ErrorKind::InvalidData, format!("it is an EWF image that cannot be read: {reason}"))
+            let text = format!(
+                "it is an EWF image that is damaged or not whole ({reason}), and only its end tells which sectors could \
+                 not be read when it was made: copy it again with all of its segments"
+            );
+            Error::new(ErrorKind::InvalidData, text)
         })?;
         let part = 0..image.bytes();
         Ok(Self { segments, image, part, recent: RefCell::default() })

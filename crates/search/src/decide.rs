@@ -79,6 +79,8 @@ const UNUSUAL_TIMES: u64 = 4;
 const UNUSUAL: u64 = 16;
 /// Blocks at which Q of RAID-6 has to agree to prove that no member is stale.
 const Q_PROVES: u64 = 16;
+/// Blocks at which parity or copies have to agree to rule out shapes in which there is nothing to compare.
+const AGREES: u64 = 64;
 /// Candidates that are listed.
 const LISTED_MAX: usize = 8;
 const BLOCK: u64 = 4096;
@@ -415,6 +417,17 @@ impl<S: Source> Search<'_, S> {
     /// The verdict on candidates in which nothing disagrees, and the best of those that do not count. `with_all` are the
     /// fewest clues against a shape of all members, also if something disagrees in it.
     fn decide(&self, candidates: Vec<Candidate>, with_all: u64) -> (Verdict, Option<Answer>) {
+        // Where redundancy agrees with all members, a shape that has none to compare needs a missing member in vain.
+        let is_sound = |candidate: &Candidate| {
+            candidate.is_whole() && candidate.left_out(self.disks.len()) == 0 && candidate.agreements >= AGREES
+        };
+        let (sound, mut candidates): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_sound);
+        let least = |candidates: &[Candidate]| candidates.iter().map(|candidate| candidate.against).min();
+        let is_fit = |own: u64| least(&candidates).is_none_or(|least| own <= least + MARGIN);
+        if least(&sound).is_some_and(is_fit) {
+            candidates.retain(|candidate| candidate.is_whole() || candidate.agreements + candidate.q_agreements > 0);
+        }
+        candidates.extend(sound);
         let Some(best) = candidates.iter().map(|candidate| candidate.against).min() else {
             let reason = format!("{} was seen, and no shape of these members fits it", self.system.name());
             return (Verdict::Nothing(reason), None);
