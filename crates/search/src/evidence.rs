@@ -166,6 +166,8 @@ pub(crate) struct Frame<'a, S> {
 const CLUES_MAX: usize = 6000;
 /// Positions that are read of all members for the end of a file on a missing one.
 const READS_MAX: u32 = 300;
+/// Those of them at which a member may hold it, too.
+const HELD_READS_MAX: u32 = 100;
 
 /// The clues for one frame.
 pub(crate) struct Clues {
@@ -318,12 +320,24 @@ impl<S: Source> Frame<'_, S> {
             Want::End(end) => {
                 let members = holding(&|summary| summary.is(want));
                 if members != 0 {
-                    // Whether a missing member could hold it too is left open.
+                    // Whether a missing member could hold it too is looked up for some, and left open for others.
+                    let of_xor = match reads.checked_sub(1).filter(|left| *left >= READS_MAX - HELD_READS_MAX) {
+                        Some(left) => {
+                            *reads = left;
+                            self.end_in_xor(Expected { block, want, holder }, at, end).await
+                        }
+                        None => Look::Unknown,
+                    };
+                    let (in_xor, without) = match of_xor {
+                        Look::Clue(Clue { in_xor, without, .. }) => (in_xor, without),
+                        Look::Nowhere => (false, 0),
+                        Look::Zeros | Look::Unknown => (true, u64::MAX),
+                    };
                     return Look::Clue(Clue {
                         block,
                         members,
-                        in_xor: true,
-                        without: u64::MAX,
+                        in_xor,
+                        without,
                         is_weak: false,
                         holder,
                         copies: [members; COPIES - 1],

@@ -49,7 +49,7 @@ fn an_array_is_read_from_images_of_every_variant_and_none_is_written_to() {
         assert!(here.contents(&["raw"]) == here.contents(&["read"]), "{format}: one missing, one raw");
         here.run("write a.E01 b.E01 c.E01").expect(2, &["EWF (E01) image", "only read", "--overlay DIR", "ewfexport"]);
         here.run_with("write a.E01 b.E01 c.E01 --overlay try", &[7; 9000]).ok();
-        here.run("overlay commit try").expect(2, &["an EWF (E01) image, to which no overlay is committed"]);
+        here.run("overlay commit try").expect(2, &["EWF (E01) image, to which no overlay is committed"]);
         here.run("overlay discard try").ok();
         assert!(here.contents(&["a.E01", "a.E02", "b.E01", "c.E01"]) == before, "{format}: an image was written to");
         let segments = here.path().read_dir().expect("a directory").map(|entry| entry.expect("a file").path());
