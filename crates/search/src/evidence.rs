@@ -164,6 +164,8 @@ pub(crate) struct Frame<'a, S> {
 
 /// Known blocks that are used at most; of more, a part that is spread evenly.
 const CLUES_MAX: usize = 6000;
+/// A prime number that is longer than any row of members.
+const SPREAD: usize = 7919;
 /// Positions that are read of all members for the end of a file on a missing one.
 const READS_MAX: u32 = 300;
 /// Those of them at which a member may hold it, too.
@@ -219,8 +221,10 @@ impl<S: Source> Frame<'_, S> {
         let (mut clues, mut unusual) = (Vec::new(), 0);
         let mut reads = READS_MAX;
         for expected in [sure, weak] {
+            // One of each group, and not always the same one: every sixth block might be on the same of six members.
             let step = expected.len().div_ceil(CLUES_MAX).max(1);
-            for known in expected.iter().step_by(step) {
+            let groups = expected.chunks(step).enumerate();
+            for known in groups.map(|(number, group)| &group[number.wrapping_mul(SPREAD) % group.len()]) {
                 match self.clue(*known, &mut reads).await {
                     Look::Clue(clue) => clues.push(clue),
                     Look::Nowhere if known.holder != Holder::Member => {}
