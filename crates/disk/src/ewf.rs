@@ -330,7 +330,9 @@ impl Gathered {
         let copy = table(segment, section, self.sectors_end).await;
         let before = self.table.take().and_then(|first| self.tables.get_mut(&first));
         match (copy, before) {
-            (Ok(copy), Some(table)) if table.segment == index && table.count == copy.count && table.base == copy.base => {
+            (Ok(copy), Some(table))
+                if table.segment == index && table.count == copy.count && table.base == copy.base =>
+            {
                 table.entries_at.extend(copy.entries_at);
             }
             (Ok(copy), None) if self.is_table_lost => {
@@ -382,9 +384,11 @@ async fn volume<S: Source>(segment: &S, section: &Section) -> Result<(u64, u64, 
         return Err("it is an image of SMART's variant of EWF (S01)".to_owned());
     }
     let bytes = sound_at(segment, section.content.start, VOLUME_BYTES, "the description of the disk").await?;
-    let (sectors_in_chunk, sector, sectors) = (u64::from(le32(&bytes, 8)), u64::from(le32(&bytes, 12)), le64(&bytes, 16));
+    let (sectors_in_chunk, sector, sectors) =
+        (u64::from(le32(&bytes, 8)), u64::from(le32(&bytes, 12)), le64(&bytes, 16));
     let chunk = sectors_in_chunk * sector;
-    let is_possible = sector >= 512 && sector.is_power_of_two() && (1..=CHUNK_BYTES_MAX).contains(&chunk) && sectors > 0;
+    let is_possible =
+        sector >= 512 && sector.is_power_of_two() && (1..=CHUNK_BYTES_MAX).contains(&chunk) && sectors > 0;
     match is_possible {
         true => Ok((sectors, sector, chunk)),
         false => Err(format!("it describes {sectors} sectors of {sector} bytes in chunks of {sectors_in_chunk}")),
@@ -552,8 +556,7 @@ mod tests {
     #[test]
     fn either_copy_of_a_table_is_enough() {
         let image = image();
-        let places: Vec<usize> =
-            (0..image.len()).filter(|at| image[*at..].starts_with(b"table")).collect();
+        let places: Vec<usize> = (0..image.len()).filter(|at| image[*at..].starts_with(b"table")).collect();
         assert_eq!(places.len(), 2);
         // In its head, and in its entries.
         for past in [SECTION_BYTES as usize + 1, (SECTION_BYTES + TABLE_HEAD_BYTES) as usize + 1] {

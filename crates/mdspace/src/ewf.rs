@@ -45,7 +45,9 @@ impl EwfDisk {
                 let reason = format!("it is segment {number} of an EWF image: name the first segment, and no other");
                 return Err(Error::new(ErrorKind::InvalidInput, reason));
             }
-            None => return Err(Error::new(ErrorKind::InvalidData, "it is an EWF image that is cut off in its first bytes")),
+            None => {
+                return Err(Error::new(ErrorKind::InvalidData, "it is an EWF image that is cut off in its first bytes"));
+            }
         }
         let mut segments = vec![first];
         let others = (2..=SEGMENTS_MAX).map_while(|number| beside(path, number)).take_while(|other| other.is_file());

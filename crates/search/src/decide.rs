@@ -89,7 +89,9 @@ const BLOCK: u64 = 4096;
 pub async fn search<S: Source>(disks: &[S], budget: u64, progress: &dyn Fn(u64, u64)) -> Found {
     let scan = Scan::of(disks, budget, progress).await;
     let mut found = Found {
-        verdict: Verdict::Nothing("no superblock of ext4, XFS or Btrfs was seen, nor LVM, partitions or LUKS".to_owned()),
+        verdict: Verdict::Nothing(
+            "no superblock of ext4, XFS or Btrfs was seen, nor LVM, partitions or LUKS".to_owned(),
+        ),
         second: None,
         system: None,
         system_bytes: 0,
@@ -192,8 +194,7 @@ impl<S: Source> Search<'_, S> {
             alike.map(|candidate| candidate.against).min().unwrap_or(u64::MAX)
         };
         // Q depends on each member and its slot. If it agrees everywhere with all of them, none is stale.
-        let is_proved_by_q =
-            |candidate: &Candidate| !candidate.disagrees && candidate.q_agreements >= Q_PROVES;
+        let is_proved_by_q = |candidate: &Candidate| !candidate.disagrees && candidate.q_agreements >= Q_PROVES;
         if least(true) <= least(false) && all.len() > 1 && !candidates.iter().any(is_proved_by_q) {
             // Parity or copies disagree, or nothing fits: one member may be stale.
             let near = candidates.iter().map(|candidate| (candidate.shape.rows(), candidate.chunk)).collect();
@@ -259,7 +260,8 @@ impl<S: Source> Search<'_, S> {
                     let (disks, scan) = (self.disks, self.scan);
                     let frame = Frame { disks, scan, rows, chunk, offset, members };
                     let clues = frame.clues(system).await;
-                    let sure = clues.clues.iter().filter(|clue| !clue.is_weak && clue.holder == Holder::Member).count() as u64;
+                    let sure =
+                        clues.clues.iter().filter(|clue| !clue.is_weak && clue.holder == Holder::Member).count() as u64;
                     if clues.nowhere > sure / 50 + u64::from(sure > 9) {
                         continue;
                     }

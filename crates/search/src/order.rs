@@ -64,7 +64,14 @@ impl Order {
 
     /// Adds to the cost of each member in each slot what these equations say against it. `missing` is the slot without
     /// a member, if there is one.
-    pub(crate) fn add_to(&self, cost: &mut [Vec<u64>], parity: &Parity, chunk: u64, members: &[usize], missing: Option<usize>) {
+    pub(crate) fn add_to(
+        &self,
+        cost: &mut [Vec<u64>],
+        parity: &Parity,
+        chunk: u64,
+        members: &[usize],
+        missing: Option<usize>,
+    ) {
         for own in &self.0 {
             let stripe = parity.stripe(own.at / chunk);
             for (slot, member) in own.slots(&stripe, missing) {
@@ -99,7 +106,14 @@ impl Equations {
     }
 
     /// With both equations: which member has Q, and if it is only one way, what the others have.
-    fn of_two(&self, first: &[u8], second: &[u8], powers: &HashMap<u8, usize>, p: usize, q: usize) -> Vec<(usize, usize)> {
+    fn of_two(
+        &self,
+        first: &[u8],
+        second: &[u8],
+        powers: &HashMap<u8, usize>,
+        p: usize,
+        q: usize,
+    ) -> Vec<(usize, usize)> {
         let count = self.members.len();
         let is_sum = |at: &usize| {
             let own = without(first, second, *at);
@@ -127,7 +141,14 @@ impl Equations {
     }
 
     /// With one equation: that of Q, with P times `lost` in it. With `p` of `None`, P is missing itself.
-    fn of_one(&self, one: &[u8], p: Option<usize>, lost: u8, powers: &HashMap<u8, usize>, q: usize) -> Vec<(usize, usize)> {
+    fn of_one(
+        &self,
+        one: &[u8],
+        p: Option<usize>,
+        lost: u8,
+        powers: &HashMap<u8, usize>,
+        q: usize,
+    ) -> Vec<(usize, usize)> {
         let mut ways = Vec::new();
         for holder in 0..self.members.len() {
             let Some(own) = scaled(one, holder) else { continue };
@@ -138,7 +159,8 @@ impl Equations {
             ways.extend(parity.into_iter().filter_map(|at| {
                 let mut slots: Vec<(usize, usize)> = vec![(q, holder)];
                 slots.extend(p.zip(at));
-                for (other, value) in own.iter().enumerate().filter(|(other, _)| *other != holder && Some(*other) != at) {
+                for (other, value) in own.iter().enumerate().filter(|(other, _)| *other != holder && Some(*other) != at)
+                {
                     let power = value ^ lost;
                     let slot = *powers.get(&power).filter(|_| power != lost)?;
                     slots.iter().all(|(known, _)| *known != slot).then(|| slots.push((slot, other)))?;
@@ -197,7 +219,8 @@ fn kernel(columns: &[Vec<u8>]) -> Vec<Vec<u8>> {
         }
     }
     let free = (0..count).filter(|column| rows[*column].is_none());
-    free.map(|free| (0..count).map(|at| rows[at].as_ref().map_or(u8::from(at == free), |row| row[free])).collect()).collect()
+    free.map(|free| (0..count).map(|at| rows[at].as_ref().map_or(u8::from(at == free), |row| row[free])).collect())
+        .collect()
 }
 
 /// Takes `other`, with a 1 at `pivot`, from `row` so often that nothing is left there.

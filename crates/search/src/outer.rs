@@ -51,7 +51,10 @@ const INNER_MAX: usize = 64;
 
 /// Whether [`First::of`] might see something in a block with these words.
 pub(crate) fn may_be(word: impl Fn(usize) -> [u8; 8]) -> bool {
-    word(0).starts_with(LUKS) || word(SECTOR) == *GPT || word(SECTOR) == *LABEL || word(SECTOR - 8).ends_with(&[0x55, 0xaa])
+    word(0).starts_with(LUKS)
+        || word(SECTOR) == *GPT
+        || word(SECTOR) == *LABEL
+        || word(SECTOR - 8).ends_with(&[0x55, 0xaa])
 }
 
 impl First {

@@ -52,7 +52,8 @@ impl Seen {
     pub(crate) fn systems(&self) -> HashSet<[u8; 16]> {
         let is_held = |place: &Place| place.holder == Holder::Member;
         let ext4 = self.ext4.iter().filter(|(place, own, _)| is_held(place) && own.group == 0).map(|own| own.1.id);
-        let xfs = self.xfs.supers.iter().filter(|(place, own, ..)| is_held(place) && own.group == 0).map(|own| own.1.id);
+        let xfs =
+            self.xfs.supers.iter().filter(|(place, own, ..)| is_held(place) && own.group == 0).map(|own| own.1.id);
         ext4.chain(xfs).chain(self.btrfs.supers.iter().filter(|own| is_held(&own.0)).map(|own| own.1.id)).collect()
     }
 

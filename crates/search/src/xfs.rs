@@ -161,9 +161,8 @@ impl Seen {
             expected.insert(Expected { block: *block, want: Want::Sum(*sum), holder: *holder });
         }
         // Only inodes in the latest version of their block count.
-        let is_newest = |own: &&Inodes| {
-            newest.get(&(block_of(own), own.version.holder)) == Some(&(own.version, own.sum))
-        };
+        let is_newest =
+            |own: &&Inodes| newest.get(&(block_of(own), own.version.holder)) == Some(&(own.version, own.sum));
         for own in inodes().filter(is_newest) {
             let holder = own.version.holder;
             let at = |address: u64| found.linear(address);

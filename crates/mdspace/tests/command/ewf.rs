@@ -66,7 +66,8 @@ fn partitions_of_an_image_have_names() {
     acquire(&here, &DISKS, "encase6", "fast");
     here.run("read disk1.img.E01:3 disk3.img.E01:3 --output read").ok();
     assert!(here.contents(&["expected"]) == here.contents(&["read"]));
-    here.run("detect disk1.img.E01 disk2.img.E01 disk3.img.E01").expect(0, &["disk1.img.E01: 40 MiB, GPT", "volume group"]);
+    let found = here.run("detect disk1.img.E01 disk2.img.E01 disk3.img.E01").ok().text();
+    assert!(found.contains("disk1.img.E01: 40 MiB, GPT") && found.contains("volume group"), "{found}");
 }
 
 #[test]
@@ -79,11 +80,13 @@ fn damage_is_an_error_of_its_bytes_and_never_other_bytes() {
         let names = ["a.E01", "a.E02"];
         let sound = here.contents(&names);
         let read = |case: &str| {
-            let run = here.run("read --geometry level=1,offset=0,order=a.E01 --salvage --output out --map-out map --overwrite");
+            let run = here
+                .run("read --geometry level=1,offset=0,order=a.E01 --salvage --output out --map-out map --overwrite");
             let map = std::fs::read_to_string(here.path().join("map")).unwrap_or_default();
             let out = std::fs::read(here.path().join("out")).unwrap_or_default();
             let good = map.lines().filter(|line| line.ends_with('+')).filter_map(|line| {
-                let mut fields = line.split_whitespace().map(|field| usize::from_str_radix(field.trim_start_matches("0x"), 16));
+                let mut fields =
+                    line.split_whitespace().map(|field| usize::from_str_radix(field.trim_start_matches("0x"), 16));
                 Some(fields.next()?.ok()?..fields.next()?.ok()?)
             });
             let mut bytes = 0;
@@ -98,8 +101,10 @@ fn damage_is_an_error_of_its_bytes_and_never_other_bytes() {
         };
         assert_eq!(read("sound"), (0, whole.len()));
         let lengths = [sound[0].len(), sound[1].len()];
-        let places = (0..40).map(|step| (step % 2, step * 26_171 % lengths[step % 2], 1 << (step % 8)));
-        for (segment, at, bit) in places.chain([(0, 8, 1), (0, 20, 1), (0, lengths[0] - 10, 4), (1, lengths[1] - 100, 2)]) {
+        let places = (0..40).map(|step| (step % 2, 8 + step * 26_171 % (lengths[step % 2] - 8), 1 << (step % 8)));
+        for (segment, at, bit) in
+            places.chain([(0, 8, 1), (0, 20, 1), (0, lengths[0] - 10, 4), (1, lengths[1] - 100, 2)])
+        {
             let mut damaged = sound[segment].clone();
             damaged[at] ^= bit;
             std::fs::write(here.path().join(names[segment]), &damaged).expect("of our own");
@@ -118,7 +123,8 @@ fn damage_is_an_error_of_its_bytes_and_never_other_bytes() {
         }
         std::fs::write(here.path().join(names[0]), &sound[0]).expect("of our own");
         std::fs::remove_file(here.path().join(names[1])).expect("of our own");
-        here.run("read --geometry level=1,offset=0,order=a.E01").expect(2, &["a.E01", "segment 2 is missing", "copy it again"]);
+        here.run("read --geometry level=1,offset=0,order=a.E01")
+            .expect(2, &["a.E01", "segment 2 is missing", "copy it again"]);
         let rest = here.path().read_dir().expect("a directory").map(|entry| entry.expect("a file").path());
         rest.filter(|path| path.extension().is_some()).for_each(|path| std::fs::remove_file(path).expect("of our own"));
     }
