@@ -46,7 +46,10 @@ impl EwfDisk {
                 return Err(Error::new(ErrorKind::InvalidInput, reason));
             }
             None => {
-                return Err(Error::new(ErrorKind::InvalidData, "it is an EWF image that is cut off in its first bytes"));
+                return Err(Error::new(
+                    ErrorKind::InvalidData,
+                    "it is an EWF image that is cut off in its first bytes",
+                ));
             }
         }
         let mut segments = vec![first];

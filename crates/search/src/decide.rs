@@ -118,6 +118,9 @@ pub async fn search<S: Source>(disks: &[S], budget: u64, progress: &dyn Fn(u64, 
 /// A system, and where the block was seen by which it is known.
 type Sighting = (System, Vec<Place>);
 
+/// A superblock: its place, what it says, its age and its block's sum.
+type Version = (Place, Kind, u64, u32);
+
 /// Sightings that are tried, at most.
 const SYSTEMS_MAX: usize = 6;
 
@@ -152,7 +155,7 @@ fn inner(scan: &Scan) -> Vec<Vec<Sighting>> {
     let xfs = seen.xfs.supers.iter().map(|(place, own, age, sum)| (*place, Kind::Xfs(*own), *age, *sum));
     let btrfs = seen.btrfs.supers.iter();
     let btrfs = btrfs.map(|(place, own, sum)| (*place, Kind::Btrfs(own.clone()), own.generation, *sum));
-    let mut by_id: HashMap<[u8; 16], Vec<(Place, Kind, u64, u32)>> = HashMap::new();
+    let mut by_id: HashMap<[u8; 16], Vec<Version>> = HashMap::new();
     for own in ext4.chain(xfs).chain(btrfs) {
         by_id.entry(own.1.id()).or_default().push(own);
     }

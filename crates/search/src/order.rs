@@ -205,10 +205,8 @@ fn kernel(columns: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut rows: Vec<Option<Vec<u8>>> = vec![None; count];
     for byte in 0..BLOCK {
         let mut row: Vec<u8> = columns.iter().map(|column| column[byte]).collect();
-        for pivot in 0..count {
-            if let Some(known) = &rows[pivot] {
-                subtract(&mut row, known, pivot);
-            }
+        for (pivot, known) in rows.iter().enumerate() {
+            known.iter().for_each(|known| subtract(&mut row, known, pivot));
         }
         let Some(pivot) = row.iter().position(|value| *value != 0) else { continue };
         let row = scaled(&row, pivot).expect("it is not 0");
