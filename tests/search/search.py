@@ -18,9 +18,11 @@ import os
 import random
 import resource
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 
 MIB = 1 << 20
@@ -100,6 +102,8 @@ class Case:
         self.harm = chance.choice(["", "", "missing", "missing", "stale"]) if self.level != "0" else ""
         if self.harm == "stale" and self.system != "ext4":
             self.harm = "missing"
+        # What the file system lies in.
+        self.outer = random.Random(f"outer {seed}").choices(["", "GPT", "LVM"], [10, 1, 1])[0]
         self.created = self.level != "1" and random.Random(f"created {seed}").random() < 0.15
         self.files = files
 
@@ -107,7 +111,7 @@ class Case:
         chunk = f" chunk {self.chunk >> 10}K" if self.chunk else ""
         return (
             f"{self.seed}: RAID-{self.level} {self.layout} x{self.members}{chunk} offset {self.offset >> 10}K "
-            f"{self.system} {self.fill * 100:.0f} % {self.harm}{' created anew' if self.created else ''}"
+            f"{self.system} {self.fill * 100:.0f} % {self.outer} {self.harm}{' created anew' if self.created else ''}"
         )
 
     def make(self, place, mdspace):
@@ -122,8 +126,10 @@ class Case:
             options += ["--data-offset", self.offset]
         status = json.loads(run(mdspace, "create", "--json", *options, *names).stdout)
         self.size = status["component_bytes"]
-        image = place / "image"
-        self.mkfs(image, status["array_bytes"] // 65536 * 65536, place)
+        image, inner = place / "image", place / "inner"
+        self.room = status["array_bytes"] // 65536 * 65536
+        self.mkfs(inner, self.room - 10 * MIB if self.outer else self.room, place)
+        self.wrap(inner, image)
         with open(image, "rb") as file:
             run(mdspace, "write", *names, stdin=file)
         victim = self.chance.randrange(self.members)
@@ -132,7 +138,8 @@ class Case:
             names[victim].unlink()
             del given[victim]
         elif self.harm == "stale":
-            self.change(image)
+            self.change(inner)
+            self.wrap(inner, image)
             rest = [name for name in names if name != names[victim]]
             with open(image, "rb") as file:
                 run(mdspace, "write", *rest, stdin=file)
@@ -203,11 +210,71 @@ class Case:
                 run("mkfs.btrfs", "-q", "-f", "--rootdir", tree, image)
         shutil.rmtree(tree)
 
+    def wrap(self, inner, image):
+        """The image of the array: the file system, or what it lies in."""
+        if not self.outer:
+            os.link(inner, image) if not image.exists() else None
+            return
+        length = inner.stat().st_size
+        with open(image, "wb") as file, open(inner, "rb") as source:
+            file.truncate(self.room)
+            if self.outer == "GPT":
+                file.write(gpt(self.room, MIB, length))
+                pieces = [(0, MIB, length)]
+            else:
+                head, pieces = lvm(self.room, length)
+                file.write(head)
+            for at, to, count in pieces:
+                source.seek(at)
+                file.seek(to)
+                file.write(source.read(count))
+
     def change(self, image):
         """More files, as a user adds them while a member is absent."""
         files = choose(self.chance, self.files, 4 * MIB)[:60]
         script = "".join(f"write {path} later{number}\n" for number, path in enumerate(files))
         run("debugfs", "-w", "-f", "/dev/stdin", image, input=script.encode())
+
+
+def gpt(disk, at, length):
+    """The first sectors of a disk with one partition."""
+    entry = b"\x0f" * 16 + b"\x11" * 16 + struct.pack("<QQQ", at // 512, (at + length) // 512 - 1, 0)
+    entries = entry.ljust(128, b"\0").ljust(128 * 128, b"\0")
+    head = [b"EFI PART", 0x10000, 92, 0, 0, 1, disk // 512 - 1, 34, disk // 512 - 34, b"\x22" * 16, 2, 128, 128, zlib.crc32(entries)]
+    form = "<8sIIIIQQQQ16sQIII"
+    head[3] = zlib.crc32(struct.pack(form, *head))
+    protective = bytes(446) + struct.pack("<IIII", 0, 0xEE, 1, disk // 512 - 1) + bytes(48) + b"\x55\xaa"
+    return protective + struct.pack(form, *head).ljust(512, b"\0") + entries
+
+
+def lvm(disk, length):
+    """The start of a physical volume with one volume, whose second half is in front, and the pieces of the volume."""
+    extent = 4 * MIB
+    count = -(-length // extent)
+    first = count // 2
+    at, names = MIB, ["a" * 32, "b" * 32]
+    segment = 'segment{} {{\nstart_extent = {}\nextent_count = {}\ntype = "striped"\nstripe_count = 1\nstripes = [\n"pv0", {}\n]\n}}\n'
+    pieces = [piece for piece in [(0, first, count - first), (first, count - first, 0)] if piece[1]]
+    segments = "".join(segment.format(number, *piece) for number, piece in enumerate(pieces, 1))
+    dashed = "-".join([names[0][:6], *[names[0][6 + 4 * part : 10 + 4 * part] for part in range(5)], names[0][26:]])
+    text = (
+        f'vg {{\nid = "{names[1]}"\nseqno = 7\nformat = "lvm2"\nextent_size = {extent // 512}\nphysical_volumes {{\npv0 {{\n'
+        f'id = "{dashed}"\npe_start = {at // 512}\npe_count = {(disk - at) // extent}\n}}\n}}\nlogical_volumes {{\nfiles {{\n'
+        f'id = "{names[1]}"\nstatus = ["READ", "WRITE", "VISIBLE"]\nsegment_count = {len(pieces)}\n{segments}}}\n}}\n}}\n# {"text " * 900}\n'
+    ).encode() + b"\0"
+
+    def crc(data):
+        return zlib.crc32(data, ~0xF597A6CF & 0xFFFFFFFF) ^ 0xFFFFFFFF
+
+    pv = names[0].encode() + struct.pack("<QQQQQQQQQQ", disk, at, 0, 0, 0, 4096, MIB - 4096, 0, 0, 0)
+    label = struct.pack("<I8s", 32, b"LVM2 001") + pv
+    label = label.ljust(512 - 20, b"\0")
+    label = b"LABELONE" + struct.pack("<QI", 1, crc(label)) + label
+    area = b" LVM2 x[5A%r0N*>" + struct.pack("<IQQQQII", 1, 4096, MIB - 4096, 512, len(text), crc(text), 0)
+    area = area.ljust(508, b"\0")
+    head = bytes(512) + label.ljust(3584, b"\0") + struct.pack("<I", crc(area)) + area + text
+    whole = [(from_ * extent, at + to * extent, min(blocks * extent, length - from_ * extent)) for from_, blocks, to in pieces]
+    return head, whole
 
 
 def digest(*command, length):
@@ -235,6 +302,16 @@ def is_clean(mdspace, geometry, length, system, place):
     done = run(*check, copy, check=False)
     copy.unlink(missing_ok=True)
     return done.returncode == 0
+
+
+def has_superblock(mdspace, case, length, place):
+    """Whether the true shape still has a superblock of ext4 that its own program takes."""
+    if case.system != "ext4" or case.outer:
+        return True
+    copy = place / "copy"
+    run(mdspace, "read", "--geometry", case.geometry(), "--length", length, "--output", copy, "--overwrite", cwd=place, check=False)
+    copies = [[], *[["-o", f"superblock={32768 * group}", "-o", "blocksize=4096"] for group in (1, 3, 5, 7, 9)]]
+    return any(run("dumpe2fs", "-h", *options, copy, check=False).returncode == 0 for options in copies)
 
 
 def processor_seconds():
@@ -272,9 +349,11 @@ def judge(case, mdspace, place):
             return "undecided", seconds, "the truth is not listed: " + words
         # What is listed are examples: more than that are alike. The true shape is clean, or it tells nothing.
         different = [shape for shape in shapes if shape not in right][:6]
-        is_whole = is_clean(mdspace, case.geometry(), length, case.system, place)
+        is_whole = not case.outer and is_clean(mdspace, case.geometry(), length, case.system, place)
         proved = is_whole and any(is_clean(mdspace, shape, length, case.system, place) for shape in different)
         return ("undecidable" if proved else "undecided"), seconds, words
+    if case.created and not has_superblock(mdspace, case, length, place):
+        return "undecidable", seconds, "no superblock is left, nor a copy"
     return "nothing", seconds, found["reason"]
 
 
@@ -331,6 +410,8 @@ def table(results):
         row(f"RAID-{level}", [result for result in made if result[0].level == level])
     for system in SYSTEMS:
         row(system, [result for result in made if result[0].system == system])
+    for outer in ("GPT", "LVM"):
+        row(f"inside {outer}", [result for result in made if result[0].outer == outer])
     for harm in ("missing", "stale"):
         row(f"one {harm}", [result for result in made if result[0].harm == harm])
     row("all", made)

@@ -13,6 +13,7 @@
 mod bytes;
 pub mod container;
 pub mod content;
+pub mod ewf;
 pub mod lvm;
 pub mod map;
 pub mod owners;

@@ -1,5 +1,5 @@
-//! Images of disks in the formats of virtual machines and of forensics: recognised by their first bytes, and read by
-//! programs that know them.
+//! Images of disks in the formats of virtual machines and of forensics: recognised by their first bytes, and most read
+//! by programs that know them.
 //!
 //! qemu-nbd reads the image in a process of its own and exports its disk on a unix socket, which only this user can
 //! reach and which is removed once it is connected. qemu-nbd ends with that connection, so no process is left behind,
@@ -8,52 +8,117 @@
 //! Only regular files are looked at: a disk that happens to begin with such bytes stays a disk. The data of a member may
 //! begin so, too, and whatever writes to the array chooses these bytes: a file with a superblock of md is refused. So is
 //! an image that names another file outside of its directory, and one that is cut off, whose lost parts qemu reads as
-//! zeros; qemu-img tells these. EWF images are not read: what exists for them reads damage as zeros, too. Nothing here
-//! decodes more than the first bytes, and nothing is ever written. Sources of the magic bytes: qemu's
-//! docs/interop/qcow2.txt and block/{vmdk,vhdx,vpc,vdi}.c, and the documentation of libewf.
+//! zeros; qemu-img tells these. EWF images (E01) are read here ([`crate::ewf`]): what exists for them reads damage as
+//! zeros, too. Nothing here decodes more than the first bytes, and nothing is ever written. Sources of the magic bytes:
+//! qemu's docs/interop/qcow2.txt and block/{vmdk,vhdx,vpc,vdi}.c, and the documentation of libewf.
 
+use crate::ewf::EwfDisk;
 use crate::place::{DiskFile, at_once};
 use export::nbd::address::{Address, ServerAddress};
 use export::nbd::member::Remote;
+use io::ForeignMember;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::fs::{DirBuilder, File};
 use std::io::{Error, ErrorKind, Read, Result};
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// A format of images that is not read here.
+/// A format of images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ImageFormat {
     name: &'static str,
-    /// qemu's name of it; `None` if qemu cannot read it.
-    qemu: Option<&'static str>,
+    reader: Reader,
     at: usize,
     magic: &'static [u8],
 }
 
-const fn format(name: &'static str, qemu: Option<&'static str>, at: usize, magic: &'static [u8]) -> ImageFormat {
-    ImageFormat { name, qemu, at, magic }
+/// What reads a format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// qemu, by its name of the format.
+    Qemu(&'static str),
+    /// [`EwfDisk`]
+    Ewf,
+    /// Nothing.
+    None,
+}
+
+use Reader::Qemu;
+
+/// An image that is open for reading, or an export.
+pub(crate) enum Opened {
+    /// Another program reads it.
+    Remote(Remote),
+    /// An EWF image.
+    Ewf(EwfDisk),
+}
+
+impl Opened {
+    /// The length of the disk.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Remote(remote) => remote.bytes(),
+            Self::Ewf(disk) => disk.bytes(),
+        }
+    }
+
+    /// Fills `into` from byte `at` on.
+    pub(crate) fn read_exact_at(&mut self, into: &mut [u8], at: u64) -> Result<()> {
+        match self {
+            Self::Remote(remote) => remote.read_exact_at(into, at),
+            Self::Ewf(disk) => disk.read_exact_at(into, at),
+        }
+    }
+
+    /// Why it cannot be written to; `None` if it can.
+    pub(crate) fn forbids_writes(&self) -> Option<&'static str> {
+        match self {
+            Self::Remote(remote) => remote.forbids_writes(),
+            Self::Ewf(_) => Some("an EWF image is only read"),
+        }
+    }
+
+    /// Makes only the bytes of `part` that it has the member.
+    pub(crate) fn narrow(&mut self, part: Range<u64>) -> Result<()> {
+        match self {
+            Self::Remote(remote) => remote.narrow(part),
+            Self::Ewf(disk) => disk.narrow(part),
+        }
+    }
+
+    /// Makes it a member on the current thread's executor.
+    pub(crate) fn into_member(self) -> ForeignMember {
+        match self {
+            Self::Remote(remote) => ForeignMember::new(remote.into_member()),
+            Self::Ewf(disk) => ForeignMember::new(disk.into_member()),
+        }
+    }
+}
+
+const fn format(name: &'static str, reader: Reader, at: usize, magic: &'static [u8]) -> ImageFormat {
+    ImageFormat { name, reader, at, magic }
 }
 
 const FORMATS: [ImageFormat; 13] = [
-    format("qcow2", Some("qcow2"), 0, b"QFI\xfb\0\0\0\x02"),
-    format("qcow2", Some("qcow2"), 0, b"QFI\xfb\0\0\0\x03"),
-    format("qcow", Some("qcow"), 0, b"QFI\xfb\0\0\0\x01"),
-    format("VMDK", Some("vmdk"), 0, b"KDMV"),
-    format("VMDK", Some("vmdk"), 0, b"COWD"),
-    format("VMDK", Some("vmdk"), 0, b"# Disk DescriptorFile"),
-    format("VHDX", Some("vhdx"), 0, b"vhdxfile"),
-    format("VHD", Some("vpc"), 0, b"conectix"),
-    format("VDI", Some("vdi"), 64, b"\x7f\x10\xda\xbe"),
-    format("EWF (E01)", None, 0, b"EVF\x09\x0d\x0a\xff\0"),
-    format("EWF (Ex01)", None, 0, b"EVF2\x0d\x0a\x81\0"),
+    format("qcow2", Qemu("qcow2"), 0, b"QFI\xfb\0\0\0\x02"),
+    format("qcow2", Qemu("qcow2"), 0, b"QFI\xfb\0\0\0\x03"),
+    format("qcow", Qemu("qcow"), 0, b"QFI\xfb\0\0\0\x01"),
+    format("VMDK", Qemu("vmdk"), 0, b"KDMV"),
+    format("VMDK", Qemu("vmdk"), 0, b"COWD"),
+    format("VMDK", Qemu("vmdk"), 0, b"# Disk DescriptorFile"),
+    format("VHDX", Qemu("vhdx"), 0, b"vhdxfile"),
+    format("VHD", Qemu("vpc"), 0, b"conectix"),
+    format("VDI", Qemu("vdi"), 64, b"\x7f\x10\xda\xbe"),
+    format("EWF (E01)", Reader::Ewf, 0, b"EVF\x09\x0d\x0a\xff\0"),
+    format("EWF (Ex01)", Reader::None, 0, b"EVF2\x0d\x0a\x81\0"),
     // Of files and not of a disk.
-    format("EWF (L01)", None, 0, b"LVF\x09\x0d\x0a\xff\0"),
-    format("EWF (Lx01)", None, 0, b"LEF2\x0d\x0a\x81\0"),
+    format("EWF (L01)", Reader::None, 0, b"LVF\x09\x0d\x0a\xff\0"),
+    format("EWF (Lx01)", Reader::None, 0, b"LEF2\x0d\x0a\x81\0"),
 ];
 
 /// Bytes that decide.
@@ -83,16 +148,21 @@ impl ImageFormat {
     ///
     /// # Errors
     /// What is missing for that, or the words of the program that cannot read the image.
-    pub(crate) fn open(self, path: &Path) -> Result<Remote> {
-        let Self { name, qemu, .. } = self;
+    pub(crate) fn open(self, path: &Path) -> Result<Opened> {
         self.refuse_member(path)?;
-        let Some(format) = qemu else {
-            return Err(Error::other(format!(
-                "it is an image in the format {name}, which mdspace does not read; `ewfexport -u -f raw -t NEW FILE` of the \
-                 Debian package ewf-tools makes NEW.raw of it, and prints the sectors that are damaged: they are zeros then, and \
-                 belong into a map (--map)"
-            )));
-        };
+        match self.reader {
+            Qemu(format) => self.open_by_qemu(format, path).map(Opened::Remote),
+            Reader::Ewf => EwfDisk::open(path).map(Opened::Ewf),
+            Reader::None => Err(Error::other(format!(
+                "it is an image in the format {}, which mdspace does not read; `ewfexport -u -f raw -t NEW FILE` of the \
+                 Debian package ewf-tools may make NEW.raw of it, and prints the sectors that are damaged: they are zeros \
+                 then, and belong into a map (--map)",
+                self.name
+            ))),
+        }
+    }
+
+    fn open_by_qemu(self, format: &str, path: &Path) -> Result<Remote> {
         // An absolute path never begins like an URL or an option of qemu's.
         let image = path.canonicalize()?;
         self.look(format, &image)?;
@@ -130,7 +200,10 @@ impl ImageFormat {
         if matches!(at_once(disk::content::superblock(&DiskFile::raw(path)?)), Ok(None)) {
             return Ok(());
         }
-        let format = self.qemu.unwrap_or("raw");
+        let format = match self.reader {
+            Qemu(format) => format,
+            Reader::Ewf | Reader::None => "raw",
+        };
         Err(Error::other(format!(
             "it begins like a {name} image, and has a superblock of md as a raw member: to say which it is, export it \
              (qemu-nbd --persistent --shared=4 --socket=PATH with --format=raw for a member, with --format={format} for an \
@@ -237,9 +310,12 @@ impl ImageFormat {
         if let Err(error) = self.refuse_member(path) {
             return error;
         }
+        let convert = match self.reader {
+            Qemu(_) => "qemu-img convert -O raw",
+            Reader::Ewf | Reader::None => "ewfexport -f raw",
+        };
         Error::other(format!(
-            "it is a {} image, which is only read: keep the writes in an overlay (--overlay DIR), or convert it \
-             (qemu-img convert -O raw)",
+            "it is a {} image, which is only read: keep the writes in an overlay (--overlay DIR), or convert it ({convert})",
             self.name
         ))
     }

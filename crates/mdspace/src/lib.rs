@@ -109,6 +109,7 @@ mod create;
 mod cursor;
 pub mod detect;
 mod error;
+mod ewf;
 mod images;
 mod in_memory;
 mod inside;

@@ -3,11 +3,10 @@
 //!
 //! Images in other formats are never written to ([`crate::images`]). An export has no lock.
 
-use crate::images::ImageFormat;
+use crate::images::{ImageFormat, Opened};
 use crate::machine::Purpose;
 use crate::place;
-use export::nbd::member::Remote;
-use io::{AnyMember, ForeignMember, Lock, OpenError, OpenFile, OpenOptions};
+use io::{AnyMember, Lock, OpenError, OpenFile, OpenOptions};
 use std::io::Error;
 use std::path::Path;
 
@@ -15,8 +14,8 @@ use std::path::Path;
 pub(crate) enum Medium {
     /// A file or block device, or a part of it.
     File(OpenFile),
-    /// An export, or an image that another program exports; or a part of it.
-    Remote(Remote),
+    /// An export, or an image in another format; or a part of it.
+    Opened(Opened),
 }
 
 impl Medium {
@@ -28,8 +27,8 @@ impl Medium {
             source,
         })?;
         let failed = |source| OpenError::System { path: path.to_owned(), action: "use it", source };
-        if let Some(remote) = remote(&file, part, purpose).map_err(failed)? {
-            return Ok(Self::Remote(remote));
+        if let Some(opened) = opened(&file, part, purpose).map_err(failed)? {
+            return Ok(Self::Opened(opened));
         }
         OpenFile::open(&file, &OpenOptions { part, ..options_for(purpose) }).map(Self::File)
     }
@@ -38,7 +37,7 @@ impl Medium {
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::File(file) => file.limits().bytes,
-            Self::Remote(remote) => remote.bytes(),
+            Self::Opened(opened) => opened.bytes(),
         }
     }
 
@@ -46,24 +45,24 @@ impl Medium {
     pub(crate) fn into_member(self) -> AnyMember {
         match self {
             Self::File(file) => file.into_member().into(),
-            Self::Remote(remote) => AnyMember::Foreign(ForeignMember::new(remote.into_member())),
+            Self::Opened(opened) => AnyMember::Foreign(opened.into_member()),
         }
     }
 }
 
-/// The connection to `part` of an export or image; `None` if `file` is neither.
-fn remote(file: &Path, part: Option<io::Part>, purpose: Purpose) -> Result<Option<Remote>, Error> {
+/// `part` of an export or image; `None` if `file` is neither.
+fn opened(file: &Path, part: Option<io::Part>, purpose: Purpose) -> Result<Option<Opened>, Error> {
     if let Some(format) = ImageFormat::of(file).filter(|_| purpose == Purpose::Write) {
         return Err(format.refusal_to_write(file));
     }
-    let Some(mut remote) = place::remote(file)? else { return Ok(None) };
-    if let Some(reason) = remote.forbids_writes().filter(|_| purpose == Purpose::Write) {
+    let Some(mut opened) = place::opened(file)? else { return Ok(None) };
+    if let Some(reason) = opened.forbids_writes().filter(|_| purpose == Purpose::Write) {
         return Err(Error::other(reason));
     }
     if let Some(io::Part { at, bytes }) = part {
-        remote.narrow(at..at.saturating_add(bytes))?;
+        opened.narrow(at..at.saturating_add(bytes))?;
     }
-    Ok(Some(remote))
+    Ok(Some(opened))
 }
 
 fn options_for(purpose: Purpose) -> OpenOptions {

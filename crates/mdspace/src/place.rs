@@ -5,7 +5,7 @@
 //! takes it apart when the member is opened. An NBD URI is such a name too, and so is a part of its export. A VHD image of
 //! fixed size is its disk without the footer behind it, whatever part is named. It only reads.
 
-use crate::images::ImageFormat;
+use crate::images::{ImageFormat, Opened};
 use disk::Source;
 use disk::content::superblock;
 use disk::table::{Partition, Table, find};
@@ -31,7 +31,7 @@ enum Part {
 /// The bytes of a sector in a table of 512-byte sectors, which users know from fdisk.
 const SECTOR_BYTES: u64 = 512;
 
-/// A disk as bytes: a file or device, an image that another program reads, or an export. It blocks while it reads.
+/// A disk as bytes: a file or device, an image in another format, or an export. It blocks while it reads.
 pub(crate) struct DiskFile {
     bytes: u64,
     medium: Medium,
@@ -39,15 +39,15 @@ pub(crate) struct DiskFile {
 
 enum Medium {
     File(File),
-    Remote(RefCell<Remote>),
+    Opened(RefCell<Opened>),
 }
 
 impl DiskFile {
     /// Opens an existing file, block device or export for reading. Nothing else is opened, as opening it could wait or
     /// act.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        if let Some(remote) = remote(path)? {
-            return Ok(Self { bytes: remote.bytes(), medium: Medium::Remote(RefCell::new(remote)) });
+        if let Some(opened) = opened(path)? {
+            return Ok(Self { bytes: opened.bytes(), medium: Medium::Opened(RefCell::new(opened)) });
         }
         let raw = Self::raw(path)?;
         Ok(Self { bytes: fixed_vhd(path).unwrap_or(raw.bytes), ..raw })
@@ -73,7 +73,7 @@ impl Source for DiskFile {
         let mut bytes = vec![0; length];
         let read = match &self.medium {
             Medium::File(file) => io::read_exact_at(file, &mut bytes, at),
-            Medium::Remote(remote) => remote.borrow_mut().read_exact_at(&mut bytes, at),
+            Medium::Opened(opened) => opened.borrow_mut().read_exact_at(&mut bytes, at),
         };
         std::future::ready(read.map(|()| bytes).map_err(|error| format!("byte {at}: {error}")))
     }
@@ -100,11 +100,11 @@ pub(crate) fn is_raw(path: &Path) -> bool {
     !is_uri(path) && ImageFormat::of(path).is_none()
 }
 
-/// The connection to what is at `path`, if it is an export, or an image that another program reads.
-pub(crate) fn remote(path: &Path) -> Result<Option<Remote>> {
+/// What is at `path`, if it is an export, or an image in another format.
+pub(crate) fn opened(path: &Path) -> Result<Option<Opened>> {
     if let Some(uri) = path.to_str().filter(|text| is_nbd_uri(text)) {
         let address: Address = uri.parse().map_err(|reason: String| Error::new(ErrorKind::InvalidInput, reason))?;
-        return Remote::connect(&address).map(Some);
+        return Remote::connect(&address).map(|remote| Some(Opened::Remote(remote)));
     }
     ImageFormat::of(path).map(|format| format.open(path)).transpose()
 }

@@ -49,7 +49,7 @@ pub(crate) fn assign(cost: &[Vec<u64>]) -> (Vec<usize>, u64) {
 }
 
 /// A cost that no assignment should have.
-const FORBIDDEN: u64 = 1 << 40;
+pub(crate) const FORBIDDEN: u64 = 1 << 50;
 
 /// The best assignment, and for each of its pairs the best one without that pair.
 pub(crate) fn near_best(cost: &[Vec<u64>]) -> Vec<(Vec<usize>, u64)> {

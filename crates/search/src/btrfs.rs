@@ -15,6 +15,8 @@ pub(crate) struct Super {
     pub(crate) id: [u8; 16],
     /// Its length in blocks.
     pub(crate) blocks: u64,
+    /// The block of this copy.
+    pub(crate) super_block: u64,
     /// The age.
     pub(crate) generation: u64,
     /// Blocks of a tree block.
@@ -49,14 +51,20 @@ struct Item {
 /// All that was recognized.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Superblocks at their first place, with their block's sum.
+    /// Superblocks at their first and second place, with their block's sum.
     pub(crate) supers: Vec<(Place, Super, u32)>,
 }
 
-/// Where the first superblock is, in bytes and in blocks.
-const SUPER_AT: u64 = 64 << 10;
-/// The same in blocks.
-pub(crate) const SUPER_BLOCK: u64 = SUPER_AT / BLOCK as u64;
+/// Where the superblock is, and its copy.
+const SUPERS_AT: [u64; 2] = [64 << 10, 64 << 20];
+/// The block of the first.
+pub(crate) const SUPER_BLOCK: u64 = SUPERS_AT[0] / BLOCK as u64;
+const MAGIC: &[u8; 8] = b"_BHRfS_M";
+
+/// Whether [`Seen::look`] might see something in a block with these words.
+pub(crate) fn may_be(word: impl Fn(usize) -> [u8; 8]) -> bool {
+    word(64) == *MAGIC
+}
 
 const HEADER_BYTES: usize = 101;
 const ITEM_BYTES: usize = 25;
@@ -74,14 +82,16 @@ const NODE_BYTES: [u32; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 impl Seen {
     /// Looks at a block.
     pub(crate) fn look(&mut self, place: Place, sum: u32, block: &[u8]) {
-        if &block[64..72] == b"_BHRfS_M" && le64(block, 48) == SUPER_AT {
-            self.supers.extend(Super::of(block).map(|found| (place, found, sum)));
-        }
+        self.supers.extend(Super::of(block).map(|found| (place, found, sum)));
     }
 }
 
 impl Super {
-    fn of(block: &[u8]) -> Option<Self> {
+    /// The superblock in `block`, also a copy.
+    pub(crate) fn of(block: &[u8]) -> Option<Self> {
+        if &block[64..72] != MAGIC || !SUPERS_AT.contains(&le64(block, 48)) {
+            return None;
+        }
         let has_sum = parity::crc32c(&block[32..]) == le32(block, 0);
         let node_bytes = le32(block, 148);
         if !has_sum || le16(block, 196) != 0 || le64(block, 136) != 1 || !NODE_BYTES.contains(&node_bytes) {
@@ -99,6 +109,7 @@ impl Super {
         Some(Self {
             id: id(block, 32),
             blocks: le64(block, 112) / BLOCK as u64,
+            super_block: le64(block, 48) / BLOCK as u64,
             generation,
             node_blocks: u64::from(node_bytes) / BLOCK as u64,
             chunks,

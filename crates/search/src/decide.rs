@@ -1,15 +1,17 @@
 //! From clues to a verdict: tries all shapes, and reports one only if every other that counts would read the same.
 
-use crate::assign::near_best;
+use crate::assign::{FORBIDDEN, near_best};
 use crate::cost::{SURE, cost, unexplained};
-use crate::evidence::{Clue, Clues, Frame, Kind, System};
+use crate::evidence::{Base, Clue, Clues, Frame, Kind, System};
 use crate::judge::Candidate;
+use crate::order::Orders;
+use crate::outer::What;
 use crate::scan::Scan;
-use crate::seen::Place;
+use crate::seen::{Holder, Place};
 use crate::shape::{Rows, Shape, shapes};
 use disk::Source;
-use format::geometry::Level;
-use std::collections::{HashMap, HashSet};
+use format::geometry::{Geometry, Level};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 /// A shape of the array, with the members in its slots.
@@ -77,6 +79,8 @@ const UNUSUAL_TIMES: u64 = 4;
 const UNUSUAL: u64 = 16;
 /// Blocks at which Q of RAID-6 has to agree to prove that no member is stale.
 const Q_PROVES: u64 = 16;
+/// Blocks at which parity or copies have to agree to rule out shapes in which there is nothing to compare.
+const AGREES: u64 = 64;
 /// Candidates that are listed.
 const LISTED_MAX: usize = 8;
 const BLOCK: u64 = 4096;
@@ -85,7 +89,9 @@ const BLOCK: u64 = 4096;
 pub async fn search<S: Source>(disks: &[S], budget: u64, progress: &dyn Fn(u64, u64)) -> Found {
     let scan = Scan::of(disks, budget, progress).await;
     let mut found = Found {
-        verdict: Verdict::Nothing("no superblock of ext4, XFS or Btrfs was seen".to_owned()),
+        verdict: Verdict::Nothing(
+            "no superblock of ext4, XFS or Btrfs was seen, nor LVM, partitions or LUKS".to_owned(),
+        ),
         second: None,
         system: None,
         system_bytes: 0,
@@ -96,38 +102,86 @@ pub async fn search<S: Source>(disks: &[S], budget: u64, progress: &dyn Fn(u64, 
         found.verdict = Verdict::Nothing(format!("{} members, more than {MEMBERS_MAX}", disks.len()));
         return found;
     }
-    let Some((system, places)) = system(&scan) else { return found };
-    found.system = Some(system.name());
-    found.system_bytes = system.blocks() * BLOCK;
-    let search = Search { disks, scan: &scan, system: &system, places: &places, strides: scan.strides() };
-    (found.verdict, found.second) = search.verdict().await;
+    let strides = scan.strides();
+    for seen in systems(&scan) {
+        found.system = Some(seen[0].0.name());
+        found.system_bytes = seen[0].0.blocks() * BLOCK;
+        let search = Search { disks, scan: &scan, system: &seen[0].0, seen: &seen, strides: strides.clone() };
+        (found.verdict, found.second) = search.verdict().await;
+        if !matches!(found.verdict, Verdict::Nothing(_)) {
+            break;
+        }
+    }
     found
 }
 
-/// The file system that was seen most, in its latest version, and where its first superblock was seen.
-fn system(scan: &Scan) -> Option<(System, Vec<Place>)> {
-    let seen = &scan.seen;
-    let of = |kind, age: u64, sum: u32| System { kind, age, sum };
-    let ext4 = seen.ext4.iter().map(|(place, own, sum)| (*place, of(Kind::Ext4(*own), own.written.into(), *sum)));
-    let xfs = seen.xfs.supers.iter().map(|(place, own, age, sum)| (*place, of(Kind::Xfs(*own), *age, *sum)));
-    let btrfs = seen.btrfs.supers.iter();
-    let btrfs = btrfs.map(|(place, own, sum)| (*place, of(Kind::Btrfs(own.clone()), own.generation, *sum)));
-    let mut by_id: HashMap<[u8; 16], (System, Vec<Place>)> = HashMap::new();
-    for (place, system) in ext4.chain(xfs).chain(btrfs) {
-        let entry = by_id.entry(system.id()).or_insert_with(|| (system.clone(), Vec::new()));
-        entry.1.push(place);
-        if entry.0.age < system.age {
-            entry.0 = system;
+/// A system, and where the block was seen by which it is known.
+type Sighting = (System, Vec<Place>);
+
+/// A superblock: its place, what it says, its age and its block's sum.
+type Version = (Place, Kind, u64, u32);
+
+/// Sightings that are tried, at most.
+const SYSTEMS_MAX: usize = 6;
+
+/// What may be at the start of the array, in the order in which it is tried: what file systems lie in, then the file
+/// system that was seen most, the latest superblock first, and its copies last. Versions of one age are tried together:
+/// a stale member may hold the older one.
+fn systems(scan: &Scan) -> Vec<Vec<Sighting>> {
+    let is_luks = |(system, _): &Sighting| matches!(&system.base, Base::Outer(first) if first.what == What::Luks);
+    let (hidden, open): (Vec<_>, Vec<_>) = outer(scan).into_iter().partition(is_luks);
+    let single = |sightings: Vec<Sighting>| sightings.into_iter().map(|sighting| vec![sighting]);
+    single(open).chain(inner(scan)).chain(single(hidden)).take(SYSTEMS_MAX).collect()
+}
+
+/// What file systems lie in, by its first block: what a member holds first.
+fn outer(scan: &Scan) -> Vec<Sighting> {
+    let mut found: Vec<Sighting> = Vec::new();
+    for (place, first, sum) in &scan.seen.outer {
+        match found.iter_mut().find(|(system, _)| system.sum == *sum) {
+            Some((_, places)) => places.push(*place),
+            None => found.push((System { base: Base::Outer(first.clone()), sum: *sum }, vec![*place])),
         }
     }
-    by_id.into_values().max_by_key(|(system, places)| (places.len(), system.blocks()))
+    let holder = |places: &[Place]| places.iter().map(|place| place.holder).max();
+    found.sort_by_key(|(_, places)| std::cmp::Reverse((holder(places), places.len())));
+    found
+}
+
+/// The file system that was seen most, by the versions of its superblock.
+fn inner(scan: &Scan) -> Vec<Vec<Sighting>> {
+    let seen = &scan.seen;
+    let ext4 = seen.ext4.iter().map(|(place, own, sum)| (*place, Kind::Ext4(*own), u64::from(own.written), *sum));
+    let xfs = seen.xfs.supers.iter().map(|(place, own, age, sum)| (*place, Kind::Xfs(*own), *age, *sum));
+    let btrfs = seen.btrfs.supers.iter();
+    let btrfs = btrfs.map(|(place, own, sum)| (*place, Kind::Btrfs(own.clone()), own.generation, *sum));
+    let mut by_id: HashMap<[u8; 16], Vec<Version>> = HashMap::new();
+    for own in ext4.chain(xfs).chain(btrfs) {
+        by_id.entry(own.1.id()).or_default().push(own);
+    }
+    let most = by_id.into_iter().max_by_key(|(id, all)| {
+        let firsts = all.iter().filter(|(_, kind, ..)| !kind.is_copy());
+        let blocks = all.iter().map(|(_, kind, ..)| kind.blocks()).max();
+        (firsts.count(), blocks, *id)
+    });
+    // The first block first, and the latest.
+    let mut versions: BTreeMap<(u64, u64), Vec<Sighting>> = BTreeMap::new();
+    for (place, kind, age, sum) in most.map(|(_, all)| all).unwrap_or_default() {
+        let version = versions.entry((kind.super_block(), u64::MAX - age)).or_default();
+        match version.iter_mut().find(|(system, _)| system.sum == sum) {
+            Some((_, places)) => places.push(place),
+            None => version.push((System { base: Base::Inner(kind), sum }, vec![place])),
+        }
+    }
+    versions.into_values().collect()
 }
 
 struct Search<'a, S> {
     disks: &'a [S],
     scan: &'a Scan,
+    /// The file system, or what is around it, in the version that stands for all.
     system: &'a System,
-    places: &'a [Place],
+    seen: &'a [Sighting],
     /// Where far copies may be.
     strides: Vec<u64>,
 }
@@ -135,31 +189,34 @@ struct Search<'a, S> {
 impl<S: Source> Search<'_, S> {
     async fn verdict(&self) -> (Verdict, Option<Answer>) {
         let all: Vec<usize> = (0..self.disks.len()).collect();
-        let mut candidates = self.candidates(&all, None).await;
+        let mut orders = Orders::default();
+        let mut candidates = self.candidates(&all, None, &mut orders).await;
         self.check(&mut candidates).await;
         let least = |disagrees: bool| {
             let alike = candidates.iter().filter(|candidate| candidate.disagrees == disagrees);
             alike.map(|candidate| candidate.against).min().unwrap_or(u64::MAX)
         };
         // Q depends on each member and its slot. If it agrees everywhere with all of them, none is stale.
-        let is_proved_by_q =
-            |candidate: &Candidate| candidate.is_whole() && !candidate.disagrees && candidate.q_agreements >= Q_PROVES;
+        let is_proved_by_q = |candidate: &Candidate| !candidate.disagrees && candidate.q_agreements >= Q_PROVES;
         if least(true) <= least(false) && all.len() > 1 && !candidates.iter().any(is_proved_by_q) {
             // Parity or copies disagree, or nothing fits: one member may be stale.
             let near = candidates.iter().map(|candidate| (candidate.shape.rows(), candidate.chunk)).collect();
             for stale in &all {
                 let others: Vec<usize> = all.iter().copied().filter(|member| member != stale).collect();
-                candidates.extend(self.candidates(&others, Some(&near)).await);
+                candidates.extend(self.candidates(&others, Some(&near), &mut orders).await);
             }
             self.check(&mut candidates).await;
         }
+        // With all members, what a stale one holds is not there either: the file system is damaged in a way of its own.
+        let with_all = candidates.iter().filter(|candidate| candidate.left_out(all.len()) == 0);
+        let with_all = with_all.map(|candidate| candidate.against).min().unwrap_or(u64::MAX);
         candidates.retain(|candidate| !candidate.disagrees);
-        self.decide(candidates)
+        self.decide(candidates, with_all)
     }
 
     /// Compares parity and copies of the candidates that may count.
     async fn check(&self, candidates: &mut [Candidate]) {
-        let blocks = self.system.blocks();
+        let blocks = self.system.span();
         loop {
             let left = candidates.iter().filter(|candidate| !candidate.disagrees);
             let Some(best) = left.map(|candidate| candidate.against).min() else { return };
@@ -182,7 +239,12 @@ impl<S: Source> Search<'_, S> {
 
     /// The candidates of these members. With `near`, a member is left out as stale: only shapes with a slot for it, and if
     /// `near` lists rows and chunks that came near with it, only these.
-    async fn candidates(&self, members: &[usize], near: Option<&HashSet<(Option<Rows>, u64)>>) -> Vec<Candidate> {
+    async fn candidates(
+        &self,
+        members: &[usize],
+        near: Option<&HashSet<(Option<Rows>, u64)>>,
+        orders: &mut Orders,
+    ) -> Vec<Candidate> {
         let mut candidates = self.mirrors(members).await;
         let mut by_rows: HashMap<Rows, Vec<Shape>> = HashMap::new();
         for shape in shapes(members.len() as u16, &self.strides) {
@@ -197,16 +259,17 @@ impl<S: Source> Search<'_, S> {
             let came_near =
                 |chunk: &u64| near.is_none_or(|near| near.is_empty() || near.contains(&(Some(rows), *chunk)));
             for chunk in CHUNKS.into_iter().filter(came_near) {
-                for offset in self.offsets(rows, chunk) {
+                for (system, offset) in self.offsets(rows, chunk) {
                     let (disks, scan) = (self.disks, self.scan);
                     let frame = Frame { disks, scan, rows, chunk, offset, members };
-                    let clues = frame.clues(self.system).await;
-                    let sure = clues.clues.iter().filter(|clue| !clue.is_weak && !clue.of_xor).count() as u64;
+                    let clues = frame.clues(system).await;
+                    let sure =
+                        clues.clues.iter().filter(|clue| !clue.is_weak && clue.holder == Holder::Member).count() as u64;
                     if clues.nowhere > sure / 50 + u64::from(sure > 9) {
                         continue;
                     }
                     for shape in &shapes {
-                        self.add(&frame, *shape, &clues, &mut candidates);
+                        self.add(&frame, *shape, &clues, orders, &mut candidates).await;
                     }
                 }
             }
@@ -214,63 +277,111 @@ impl<S: Source> Search<'_, S> {
         candidates
     }
 
-    /// Where data may begin, as the file system's superblock was seen.
-    fn offsets(&self, rows: Rows, chunk: u64) -> HashSet<u64> {
-        let from_start: Vec<u64> = rows.positions(self.system.super_block(), chunk).collect();
-        let before = |at: u64| from_start.iter().filter_map(move |from_start| at.checked_sub(*from_start));
-        self.places.iter().flat_map(|place| before(place.at)).collect()
+    /// Where data may begin, as what is at its start was seen.
+    fn offsets(&self, rows: Rows, chunk: u64) -> impl Iterator<Item = (&System, u64)> {
+        let from_start: Vec<u64> = rows.positions(self.system.first_block(), chunk).collect();
+        self.seen.iter().flat_map(move |(system, places)| {
+            let places = places.iter().flat_map(|place| from_start.iter().map(|from_start| (place.at, *from_start)));
+            let offsets: BTreeSet<u64> = places.filter_map(|(at, from_start)| at.checked_sub(from_start)).collect();
+            offsets.into_iter().map(move |offset| (system, offset))
+        })
     }
 
     /// Adds the best orders of one shape.
-    fn add(&self, frame: &Frame<'_, S>, shape: Shape, clues: &Clues, candidates: &mut Vec<Candidate>) {
+    async fn add(
+        &self,
+        frame: &Frame<'_, S>,
+        shape: Shape,
+        clues: &Clues,
+        orders: &mut Orders,
+        candidates: &mut Vec<Candidate>,
+    ) {
         let room = frame.members.iter().map(|member| self.scan.lengths[*member].saturating_sub(frame.offset)).min();
         let Some(geometry) = shape.geometry(frame.chunk, room.unwrap_or(0)) else { return };
         if geometry.array_bytes() / BLOCK < self.system.blocks() {
             return;
         }
-        let holds_xor =
-            matches!(shape.level, Level::Raid4 | Level::Raid5) && usize::from(shape.slots) > frame.members.len();
-        let known: Vec<Clue> = clues.clues.iter().filter(|clue| !clue.of_xor || holds_xor).copied().collect();
-        let cost = cost(shape, &geometry, frame.members, &known);
+        let is_whole = usize::from(shape.slots) == frame.members.len();
+        let counts = |clue: &&Clue| match clue.holder {
+            Holder::Member => true,
+            Holder::Xor => !is_whole && matches!(shape.level, Level::Raid4 | Level::Raid5),
+            Holder::XorWithoutOne => !is_whole && shape.level == Level::Raid6,
+        };
+        let known: Vec<Clue> = clues.clues.iter().filter(counts).copied().collect();
         let sure = known.iter().filter(|clue| !clue.is_weak).count() as u64;
-        for (columns, total) in near_best(&cost) {
+        for (columns, total) in self.best_orders(frame, shape, &geometry, &known, orders).await {
             let order: Vec<_> = columns.iter().map(|column| frame.members.get(*column).copied()).collect();
             let unusual = total % SURE + clues.unusual;
-            let against = total / SURE + unexplained(shape, &geometry, &order, &known);
-            let candidate = Candidate {
+            let against = total / SURE + unexplained(shape, &geometry, &order, &known) + clues.nowhere;
+            let fits = sure.saturating_sub(against);
+            if against > 2 * MARGIN + fits / 10 {
+                continue;
+            }
+            candidates.push(Candidate {
                 shape,
                 geometry: geometry.clone(),
                 chunk: frame.chunk,
                 offset: frame.offset,
                 order,
-                fits: sure.saturating_sub(against),
-                against: against + clues.nowhere,
+                fits,
+                against: against + clues.missed * (MARGIN + 1),
                 unusual,
                 is_checked: false,
                 agreements: 0,
                 disagrees: false,
                 q_agreements: 0,
-            };
-            if candidate.against > 2 * MARGIN + candidate.fits / 10 {
-                continue;
-            }
-            candidates.push(candidate);
+            });
         }
+    }
+
+    /// The best orders of one shape by the clues: for each slot its member, as an index or one behind, and the cost. Where
+    /// they do not decide, Q does.
+    async fn best_orders(
+        &self,
+        frame: &Frame<'_, S>,
+        shape: Shape,
+        geometry: &Geometry,
+        known: &[Clue],
+        orders: &mut Orders,
+    ) -> Vec<(Vec<usize>, u64)> {
+        let cost = cost(shape, geometry, frame.members, known);
+        let near = near_best(&cost);
+        let best = near.iter().map(|(_, total)| total / SURE).min().unwrap_or(0);
+        let is_open = near.iter().filter(|(_, total)| total / SURE <= best + MARGIN).count() > 1;
+        let Geometry::Parity(parity) = geometry else { return near };
+        if !is_open || shape.level != Level::Raid6 || best > 2 * MARGIN + known.len() as u64 / 10 {
+            return near;
+        }
+        let order = orders.of(frame, self.scan.lengths.iter().copied().max().unwrap_or(0)).await;
+        let (slots, present) = (usize::from(shape.slots), frame.members.len());
+        if present == slots {
+            let mut cost = cost;
+            order.add_to(&mut cost, parity, frame.chunk, frame.members, None);
+            return near_best(&cost);
+        }
+        let mut found = Vec::new();
+        for missing in (0..slots).filter(|slot| cost[*slot][present] / SURE <= best + MARGIN) {
+            let mut cost = cost.clone();
+            cost[missing][..present].iter_mut().for_each(|cost| *cost = FORBIDDEN);
+            order.add_to(&mut cost, parity, frame.chunk, frame.members, Some(missing));
+            found.extend(near_best(&cost).into_iter().filter(|(_, total)| *total < FORBIDDEN));
+        }
+        found
     }
 
     /// RAID-1, and single members.
     async fn mirrors(&self, members: &[usize]) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         let rows = Rows::Striped(1);
-        for offset in self.offsets(rows, 1) {
+        for (system, offset) in self.offsets(rows, 1) {
             let frame = Frame { disks: self.disks, scan: self.scan, rows, chunk: 1, offset, members };
-            let Clues { clues, nowhere, unusual } = frame.clues(self.system).await;
+            let Clues { clues, nowhere, unusual, missed } = frame.clues(system).await;
             for member in members {
                 let room = self.scan.lengths[*member].saturating_sub(offset);
                 let shape = Shape { level: Level::Raid1, layout: 0, slots: 1, stride: 0 };
                 let Some(geometry) = shape.geometry(1, room) else { continue };
                 let lacks = |clue: &&Clue| clue.members >> member & 1 == 0;
-                let known = clues.iter().filter(|clue| !clue.of_xor);
+                let known = clues.iter().filter(|clue| clue.holder == Holder::Member);
                 let (weak, sure): (Vec<&Clue>, Vec<&Clue>) = known.partition(|clue| clue.is_weak);
                 let against = nowhere.saturating_add(sure.iter().filter(|clue| lacks(clue)).count() as u64);
                 let total = nowhere.saturating_add(sure.len() as u64);
@@ -284,7 +395,7 @@ impl<S: Source> Search<'_, S> {
                     offset,
                     order: vec![Some(*member)],
                     fits: total - against,
-                    against,
+                    against: against + missed * (MARGIN + 1),
                     unusual: unusual + weak.iter().filter(|clue| lacks(clue)).count() as u64,
                     is_checked: false,
                     agreements: 0,
@@ -292,7 +403,7 @@ impl<S: Source> Search<'_, S> {
                     q_agreements: 0,
                 };
                 let equal = |other: &&mut Candidate| {
-                    other.offset == offset && other.reads_as(&one, self.scan, self.system.blocks())
+                    other.offset == offset && other.reads_as(&one, self.scan, self.system.span())
                 };
                 match candidates.iter_mut().find(equal) {
                     Some(other) => {
@@ -308,8 +419,20 @@ impl<S: Source> Search<'_, S> {
         candidates
     }
 
-    /// The verdict on candidates in which nothing disagrees, and the best of those that do not count.
-    fn decide(&self, candidates: Vec<Candidate>) -> (Verdict, Option<Answer>) {
+    /// The verdict on candidates in which nothing disagrees, and the best of those that do not count. `with_all` are the
+    /// fewest clues against a shape of all members, also if something disagrees in it.
+    fn decide(&self, candidates: Vec<Candidate>, with_all: u64) -> (Verdict, Option<Answer>) {
+        // Where redundancy agrees with all members, a shape that has none to compare needs a missing member in vain.
+        let is_sound = |candidate: &Candidate| {
+            candidate.is_whole() && candidate.left_out(self.disks.len()) == 0 && candidate.agreements >= AGREES
+        };
+        let (sound, mut candidates): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_sound);
+        let least = |candidates: &[Candidate]| candidates.iter().map(|candidate| candidate.against).min();
+        let is_fit = |own: u64| least(&candidates).is_none_or(|least| own <= least + MARGIN);
+        if least(&sound).is_some_and(is_fit) {
+            candidates.retain(|candidate| candidate.is_whole() || candidate.agreements + candidate.q_agreements > 0);
+        }
+        candidates.extend(sound);
         let Some(best) = candidates.iter().map(|candidate| candidate.against).min() else {
             let reason = format!("{} was seen, and no shape of these members fits it", self.system.name());
             return (Verdict::Nothing(reason), None);
@@ -320,11 +443,11 @@ impl<S: Source> Search<'_, S> {
         let others = candidates.iter().filter(|candidate| !counts(candidate));
         let second = others.min_by_key(|candidate| candidate.against).map(|candidate| self.answer(candidate));
         let mut counting: Vec<Candidate> = candidates.into_iter().filter(counts).collect();
-        counting.sort_by_key(preference);
+        counting.sort_by_key(|candidate| (!candidate.is_proved(self.disks.len()), preference(candidate)));
         // Of those that read the same, the first stands for all. More than are listed change nothing.
         let mut classes: Vec<Candidate> = Vec::new();
         for candidate in counting {
-            let same = |other: &Candidate| other.reads_as(&candidate, self.scan, self.system.blocks());
+            let same = |other: &Candidate| other.reads_as(&candidate, self.scan, self.system.span());
             if !classes.iter().any(same) {
                 classes.push(candidate);
             }
@@ -332,8 +455,13 @@ impl<S: Source> Search<'_, S> {
                 break;
             }
         }
-        // A file system does not know what is in its files, so it does not tell which member is stale.
-        let is_proved = classes.iter().all(|candidate| candidate.is_proved(self.disks.len()));
+        // A file system does not know what is in its files. So it tells which member is stale only if it would be damaged
+        // with all of them, and without each of the others.
+        let is_damaged_else = with_all > best + MARGIN;
+        let is_proved = |candidate: &Candidate| {
+            candidate.is_proved(self.disks.len()) || is_damaged_else && candidate.left_out(self.disks.len()) == 1
+        };
+        let is_proved = classes.iter().all(is_proved);
         let mut answers: Vec<Answer> = classes.iter().map(|candidate| self.answer(candidate)).collect();
         let verdict = match answers.len() {
             1 if is_proved => Verdict::Found(answers.remove(0)),

@@ -7,19 +7,24 @@ use crate::crc::BLOCK;
 use crate::ext4;
 use crate::reading::Reader;
 use crate::scan::{Scan, Summary};
-use crate::seen::{Expected, Walk, Want};
+use crate::seen::{Expected, Finder, Holder, Seen, Walk, Want};
 use crate::shape::Rows;
-use crate::{btrfs, xfs};
+use crate::{btrfs, outer, xfs};
 use disk::Source;
 
-/// A file system that was seen.
+/// What was seen at the start of an array: a file system, or what file systems lie in.
 #[derive(Debug, Clone)]
 pub(crate) struct System {
-    pub(crate) kind: Kind,
-    /// Grows with each change of the superblock.
-    pub(crate) age: u64,
-    /// The sum of the superblock's block.
+    pub(crate) base: Base,
+    /// The sum of the block by which it was seen.
     pub(crate) sum: u32,
+}
+
+/// What is at the start of an array.
+#[derive(Debug, Clone)]
+pub(crate) enum Base {
+    Inner(Kind),
+    Outer(outer::First),
 }
 
 /// What a superblock says, by its kind.
@@ -30,39 +35,89 @@ pub(crate) enum Kind {
     Btrfs(btrfs::Super),
 }
 
-impl System {
-    /// Its name.
-    pub(crate) fn name(&self) -> &'static str {
-        match &self.kind {
-            Kind::Ext4(_) => "ext4",
-            Kind::Xfs(_) => "XFS",
-            Kind::Btrfs(_) => "Btrfs",
+impl Kind {
+    /// The superblock in `block`, with an age that grows with each change of it.
+    pub(crate) fn of(block: &[u8]) -> Option<(Self, u64)> {
+        let ext4 = || ext4::Super::of(block).map(|own| (Self::Ext4(own), own.written.into()));
+        let xfs = || xfs::Super::of(block).map(|(own, age)| (Self::Xfs(own), age));
+        let btrfs = || btrfs::Super::of(block).map(|own| (Self::Btrfs(own.clone()), own.generation));
+        ext4().or_else(xfs).or_else(btrfs)
+    }
+
+    /// Walks the file system. `seen` is what the pass over the members has seen.
+    pub(crate) async fn walk(&self, seen: &Seen, finder: &mut impl Finder) -> Walk {
+        match self {
+            Self::Xfs(found) => Walk { expected: seen.xfs.expected(found), ..Walk::default() },
+            Self::Btrfs(found) => found.walk(finder).await,
+            Self::Ext4(found) => found.walk(finder).await,
         }
     }
 
     /// What tells it from others.
     pub(crate) fn id(&self) -> [u8; 16] {
-        match &self.kind {
-            Kind::Ext4(found) => found.id,
-            Kind::Xfs(found) => found.id,
-            Kind::Btrfs(found) => found.id,
+        match self {
+            Self::Ext4(found) => found.id,
+            Self::Xfs(found) => found.id,
+            Self::Btrfs(found) => found.id,
         }
     }
 
     /// Its length in blocks.
     pub(crate) fn blocks(&self) -> u64 {
-        match &self.kind {
-            Kind::Ext4(found) => found.blocks,
-            Kind::Xfs(found) => found.blocks,
-            Kind::Btrfs(found) => found.blocks,
+        match self {
+            Self::Ext4(found) => found.blocks,
+            Self::Xfs(found) => found.blocks,
+            Self::Btrfs(found) => found.blocks,
         }
     }
 
-    /// The block of its first superblock.
+    /// The block of its superblock.
     pub(crate) fn super_block(&self) -> u64 {
-        match &self.kind {
-            Kind::Ext4(_) | Kind::Xfs(_) => 0,
-            Kind::Btrfs(_) => btrfs::SUPER_BLOCK,
+        match self {
+            Self::Ext4(found) => found.super_block(),
+            Self::Xfs(found) => found.super_block(),
+            Self::Btrfs(found) => found.super_block,
+        }
+    }
+
+    /// Whether its superblock is a copy.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.super_block() > btrfs::SUPER_BLOCK
+    }
+}
+
+impl System {
+    /// Its name.
+    pub(crate) fn name(&self) -> &'static str {
+        match &self.base {
+            Base::Inner(Kind::Ext4(_)) => "ext4",
+            Base::Inner(Kind::Xfs(_)) => "XFS",
+            Base::Inner(Kind::Btrfs(_)) => "Btrfs",
+            Base::Outer(found) => found.name(),
+        }
+    }
+
+    /// Its length in blocks, as far as it is known.
+    pub(crate) fn blocks(&self) -> u64 {
+        match &self.base {
+            Base::Inner(kind) => kind.blocks(),
+            Base::Outer(found) => found.blocks,
+        }
+    }
+
+    /// The blocks of the array that shapes are compared in: all, if its length is unknown.
+    pub(crate) fn span(&self) -> u64 {
+        match &self.base {
+            Base::Outer(first) if first.what == outer::What::Luks => u64::MAX / BLOCK as u64,
+            _ => self.blocks(),
+        }
+    }
+
+    /// The block of the array by which it was seen.
+    pub(crate) fn first_block(&self) -> u64 {
+        match &self.base {
+            Base::Inner(kind) => kind.super_block(),
+            Base::Outer(_) => 0,
         }
     }
 }
@@ -80,8 +135,8 @@ pub(crate) struct Clue {
     pub(crate) in_xor: bool,
     /// Whether exceptions are usual.
     pub(crate) is_weak: bool,
-    /// Whether it means something only where a missing member holds the xor of all others.
-    pub(crate) of_xor: bool,
+    /// What held it: if that is an xor, it means something only where a missing member holds that.
+    pub(crate) holder: Holder,
     /// The members without which the xor of the others is it: then they hold Q.
     pub(crate) without: u64,
 }
@@ -109,8 +164,12 @@ pub(crate) struct Frame<'a, S> {
 
 /// Known blocks that are used at most; of more, a part that is spread evenly.
 const CLUES_MAX: usize = 6000;
+/// A prime number that is longer than any row of members.
+const SPREAD: usize = 7919;
 /// Positions that are read of all members for the end of a file on a missing one.
 const READS_MAX: u32 = 300;
+/// Those of them at which a member may hold it, too.
+const HELD_READS_MAX: u32 = 100;
 
 /// The clues for one frame.
 pub(crate) struct Clues {
@@ -119,12 +178,14 @@ pub(crate) struct Clues {
     pub(crate) nowhere: u64,
     /// Blocks of files that would be zeros, or end in them, whichever member holds them.
     pub(crate) unusual: u64,
+    /// File systems that members have, and that this frame has in no volume.
+    pub(crate) missed: u64,
 }
 
 impl Clues {
     /// Not this frame.
     fn none() -> Self {
-        Self { clues: Vec::new(), nowhere: u64::MAX, unusual: 0 }
+        Self { clues: Vec::new(), nowhere: u64::MAX, unusual: 0, missed: 0 }
     }
 }
 
@@ -141,15 +202,14 @@ impl<S: Source> Frame<'_, S> {
     /// Collects the clues.
     pub(crate) async fn clues(&self, system: &System) -> Clues {
         // The latest superblock is at its place, or this is a view of the file system as it was before.
-        let own = Expected::new(system.super_block(), Want::Sum(system.sum));
+        let own = Expected::new(system.first_block(), Want::Sum(system.sum));
         if !matches!(self.clue(own, &mut 0).await, Look::Clue(_)) {
             return Clues::none();
         }
         let mut reader = Reader::new(self);
-        let walk = match &system.kind {
-            Kind::Xfs(found) => Walk { expected: self.scan.seen.xfs.expected(found), ..Walk::default() },
-            Kind::Btrfs(found) => found.walk(&mut reader).await,
-            Kind::Ext4(found) => found.walk(&mut reader).await,
+        let walk = match &system.base {
+            Base::Inner(kind) => kind.walk(&self.scan.seen, &mut reader).await,
+            Base::Outer(first) => first.walk(&self.scan.seen, &mut reader).await,
         };
         if walk.is_wrong {
             return Clues::none();
@@ -161,18 +221,20 @@ impl<S: Source> Frame<'_, S> {
         let (mut clues, mut unusual) = (Vec::new(), 0);
         let mut reads = READS_MAX;
         for expected in [sure, weak] {
+            // One of each group, and not always the same one: every sixth block might be on the same of six members.
             let step = expected.len().div_ceil(CLUES_MAX).max(1);
-            for known in expected.iter().step_by(step) {
+            let groups = expected.chunks(step).enumerate();
+            for known in groups.map(|(number, group)| &group[number.wrapping_mul(SPREAD) % group.len()]) {
                 match self.clue(*known, &mut reads).await {
                     Look::Clue(clue) => clues.push(clue),
-                    Look::Nowhere if known.of_xor => {}
+                    Look::Nowhere if known.holder != Holder::Member => {}
                     Look::Nowhere => nowhere += 1,
                     Look::Zeros => unusual += 1,
                     Look::Unknown => {}
                 }
             }
         }
-        Clues { clues, nowhere, unusual }
+        Clues { clues, nowhere, unusual, missed: walk.missed }
     }
 
     /// Looks for a block. With copies in several rows, one of them has to be there; else a missing member may hold it.
@@ -193,7 +255,7 @@ impl<S: Source> Frame<'_, S> {
         let is_nowhere = holders.iter().all(|holders| matches!(*holders, 0 | u64::MAX));
         match (is_nowhere, known.want) {
             (true, Want::Sum(_)) => Look::Nowhere,
-            (true, Want::End(end)) if end < shortest => Look::Nowhere,
+            (true, Want::End(_)) if shortest > 0 => Look::Nowhere,
             (true, Want::Data | Want::End(_)) => Look::Zeros,
             (false, want) => {
                 let [members, copies @ ..] = holders;
@@ -205,13 +267,13 @@ impl<S: Source> Frame<'_, S> {
                     in_xor: false,
                     without: 0,
                     is_weak,
-                    of_xor: known.of_xor,
+                    holder: known.holder,
                 })
             }
         }
     }
 
-    async fn clue_of_row(&self, Expected { block, want, of_xor }: Expected, reads: &mut u32) -> Look {
+    async fn clue_of_row(&self, Expected { block, want, holder }: Expected, reads: &mut u32) -> Look {
         let at = self.position(block);
         let mut summaries = Vec::new();
         for member in self.members {
@@ -238,7 +300,7 @@ impl<S: Source> Frame<'_, S> {
                         in_xor,
                         without,
                         is_weak: false,
-                        of_xor,
+                        holder,
                         copies: [members; COPIES - 1],
                     }),
                 }
@@ -254,25 +316,38 @@ impl<S: Source> Frame<'_, S> {
                         in_xor: xor != 0,
                         without: u64::MAX,
                         is_weak: true,
-                        of_xor,
+                        holder,
                         copies: [members; COPIES - 1],
                     }),
                 }
             }
             Want::End(end) => {
-                let members = holding(&|summary| summary.end == end);
+                let members = holding(&|summary| summary.is(want));
                 if members != 0 {
+                    // Whether a missing member could hold it too is looked up for some, and left open for others.
+                    let of_xor = match reads.checked_sub(1).filter(|left| *left >= READS_MAX - HELD_READS_MAX) {
+                        Some(left) => {
+                            *reads = left;
+                            self.end_in_xor(Expected { block, want, holder }, at, end).await
+                        }
+                        None => Look::Unknown,
+                    };
+                    let (in_xor, without) = match of_xor {
+                        Look::Clue(Clue { in_xor, without, .. }) => (in_xor, without),
+                        Look::Nowhere => (false, 0),
+                        Look::Zeros | Look::Unknown => (true, u64::MAX),
+                    };
                     return Look::Clue(Clue {
                         block,
                         members,
-                        in_xor: false,
-                        without: 0,
+                        in_xor,
+                        without,
                         is_weak: false,
-                        of_xor,
+                        holder,
                         copies: [members; COPIES - 1],
                     });
                 }
-                if summaries.iter().any(|(_, summary)| summary.end < end) {
+                if summaries.iter().any(|(_, summary)| summary.end == 0) {
                     // The file may end with zeros.
                     return Look::Zeros;
                 }
@@ -280,13 +355,13 @@ impl<S: Source> Frame<'_, S> {
                     return Look::Unknown;
                 }
                 *reads -= 1;
-                self.end_in_xor(Expected { block, want, of_xor }, at, end).await
+                self.end_in_xor(Expected { block, want, holder }, at, end).await
             }
         }
     }
 
     /// Looks for the end of a file in the xor of members.
-    async fn end_in_xor(&self, Expected { block, of_xor, .. }: Expected, at: u64, end: u16) -> Look {
+    async fn end_in_xor(&self, Expected { block, holder, .. }: Expected, at: u64, end: u16) -> Look {
         let mut xor = vec![0; BLOCK];
         let mut blocks = Vec::new();
         for member in self.members {
@@ -303,7 +378,7 @@ impl<S: Source> Frame<'_, S> {
         match (is_end(&xor), without) {
             (false, 0) => Look::Nowhere,
             (in_xor, without) => {
-                Look::Clue(Clue { block, members: 0, copies: [0; COPIES - 1], in_xor, without, is_weak: false, of_xor })
+                Look::Clue(Clue { block, members: 0, copies: [0; COPIES - 1], in_xor, without, is_weak: false, holder })
             }
         }
     }

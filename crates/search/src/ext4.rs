@@ -25,16 +25,32 @@ pub(crate) struct Super {
     seed: Option<u32>,
     /// When it was last written.
     pub(crate) written: u32,
+    /// Blocks behind the descriptors that are kept for more of them.
+    reserved: u64,
+    /// Groups whose bitmaps and inodes are together.
+    together: u64,
     sparse: bool,
 }
 
 const SUPER_AT: usize = 1024;
+const MAGIC: [u8; 2] = [0x53, 0xef];
+
+/// Whether [`Super::of`] might see one in a block with these words.
+pub(crate) fn may_be(word: impl Fn(usize) -> [u8; 8]) -> bool {
+    [0, SUPER_AT].iter().any(|at| word(at + 0x38).starts_with(&MAGIC))
+}
 const CHECKSUM_AT: usize = 0x3fc;
 
 impl Super {
     /// The superblock in `block`: of the first group behind 1024 bytes, of the others at the beginning.
     pub(crate) fn of(block: &[u8]) -> Option<Self> {
-        Self::at(block, SUPER_AT).filter(|found| found.group == 0)
+        let first = Self::at(block, SUPER_AT).filter(|found| found.group == 0);
+        first.or_else(|| Self::at(block, 0).filter(|found| found.group > 0))
+    }
+
+    /// The block of this copy.
+    pub(crate) fn super_block(&self) -> u64 {
+        u64::from(self.group) * u64::from(self.group_blocks)
     }
 
     fn at(block: &[u8], at: usize) -> Option<Self> {
@@ -57,6 +73,8 @@ impl Super {
             descriptor_bytes: if wide { le16(bytes, 0xfe) } else { 32 },
             seed: has_sums.then_some(seed),
             written: le32(bytes, 0x30),
+            reserved: le16(bytes, 0xce).into(),
+            together: if incompatible & 0x200 != 0 { 1 << bytes[0x174].min(16) } else { 1 },
             sparse: incompatible & 0x10 == 0,
         };
         let sane = found.group_blocks > 0
@@ -78,9 +96,19 @@ struct Group {
     is_old: bool,
 }
 
+/// A directory, and its first block.
+struct Directory {
+    inode: u32,
+    /// The seed of the checksums of its blocks.
+    seed: u32,
+    block: u64,
+}
+
 /// The groups with copies of the descriptors, as far as they are tried.
 const COPIES_IN: [u64; 6] = [0, 1, 3, 5, 7, 9];
 
+/// Blocks behind the descriptors in which the first inodes are looked for: two bitmaps for each of 16 groups are before.
+const TABLE_PLACES: u64 = 64;
 /// Blocks of inodes that are looked at, at most.
 const TABLE_BLOCKS_MAX: u64 = 1500;
 /// Directories that are looked at, at most.
@@ -108,11 +136,11 @@ impl Super {
                 self.inodes(seed, group, index, finder, &mut walk, &mut directories).await;
             }
         }
-        for (inode, block) in directories.into_iter().take(DIRECTORIES_MAX) {
+        for Directory { inode, seed, block } in directories.into_iter().take(DIRECTORIES_MAX) {
             if walk.lost.len() > LOST_MAX {
                 return walk;
             }
-            let is_right = |block: &[u8]| le32(block, 0) == inode && le32(block, 4) == 0x0201_000c && block[8] == b'.';
+            let is_right = |block: &[u8]| is_directory(seed, inode, block);
             match finder.find(block, &is_right).await {
                 Some(found) => walk.note(block, &found),
                 None => walk.lose(block, finder),
@@ -133,7 +161,12 @@ impl Super {
                 let bytes = usize::from(self.descriptor_bytes);
                 block[index as usize * bytes..][..bytes].to_vec()
             };
-            let is_right = |block: &[u8]| (0..here).all(|index| is_descriptor(seed, first + index, &of(block, index)));
+            let is_right = |block: &[u8]| {
+                // Behind the last one is nothing. In the xor of blocks, which has the same descriptors, is something.
+                let (_, rest) = block.split_at(here as usize * usize::from(self.descriptor_bytes));
+                rest.iter().all(|byte| *byte == 0)
+                    && (0..here).all(|index| is_descriptor(seed, first + index, &of(block, index)))
+            };
             let mut found = None;
             // md may have written over the first ones. What the kernel changes in them it does not change in the copies.
             let is_known = finder.knows(1 + table);
@@ -147,12 +180,45 @@ impl Super {
             }
             let Some((is_old, block)) = found else {
                 walk.lose(1 + table, finder);
-                walk.is_wrong = table == 0;
+                walk.is_wrong = table == 0 && is_known;
+                if table == 0 && !is_known {
+                    groups.extend(self.groups_without_descriptors(seed, finder).await);
+                }
                 break;
             };
             groups.extend((0..here).map(|index| self.group(seed, first + index, &of(&block, index), is_old)));
         }
         groups
+    }
+
+    /// The groups whose inodes follow those of the first group, wherever these are found behind the descriptors.
+    async fn groups_without_descriptors(&self, seed: u32, finder: &mut impl Finder) -> Vec<Group> {
+        let count = self.blocks.div_ceil(self.group_blocks.into());
+        let each = BLOCK as u64 / u64::from(self.descriptor_bytes);
+        let first = 1 + count.div_ceil(each) + self.reserved;
+        let is_right = |block: &[u8]| self.is_inodes(seed, 1, block);
+        for table in first..first + TABLE_PLACES {
+            if finder.find(table, &is_right).await.is_some() {
+                let blocks = u64::from(self.group_inodes) * u64::from(self.inode_bytes) / BLOCK as u64;
+                let group = |number: u64| Group {
+                    number: number as u32,
+                    bitmap: 0,
+                    bitmap_sum: None,
+                    table: table + number * blocks,
+                    used_inodes: self.group_inodes,
+                    is_old: true,
+                };
+                return (0..count.min(self.together)).map(group).collect();
+            }
+        }
+        Vec::new()
+    }
+
+    /// Whether `block` has inodes from `first` on, and nothing else.
+    fn is_inodes(&self, seed: u32, first: u32, block: &[u8]) -> bool {
+        let inodes = (first..).zip(block.chunks_exact(self.inode_bytes.into()));
+        let mut used = inodes.filter(|(_, inode)| inode.iter().any(|byte| *byte != 0)).peekable();
+        used.peek().is_some() && used.all(|(number, inode)| is_inode(seed, number, inode))
     }
 
     fn group(&self, seed: u32, number: u32, descriptor: &[u8], is_old: bool) -> Group {
@@ -183,18 +249,14 @@ impl Super {
         index: u64,
         finder: &mut impl Finder,
         walk: &mut Walk,
-        directories: &mut Vec<(u32, u64)>,
+        directories: &mut Vec<Directory>,
     ) {
         let bytes = usize::from(self.inode_bytes);
         let first = group.number * self.group_inodes + index as u32 * (BLOCK / bytes) as u32 + 1;
         let numbered = |block: &[u8]| -> Vec<(u32, Vec<u8>)> {
             (first..).zip(block.chunks_exact(bytes).map(<[u8]>::to_vec)).collect()
         };
-        let is_used = |inode: &[u8]| inode.iter().any(|byte| *byte != 0);
-        let is_right = |block: &[u8]| {
-            let mut used = numbered(block).into_iter().filter(|(_, inode)| is_used(inode)).peekable();
-            used.peek().is_some() && used.all(|(number, inode)| is_inode(seed, number, &inode))
-        };
+        let is_right = |block: &[u8]| self.is_inodes(seed, first, block);
         let block = group.table + index;
         let found = finder.find(block, &is_right).await;
         match &found {
@@ -208,11 +270,24 @@ impl Super {
                     walk.expected.extend(end_of(&inode));
                     walk.expected.extend(data_of(&inode));
                 }
-                4 => directories.extend(extent_of(&inode, 0).map(|block| (number, block))),
+                4 => directories.extend(extent_of(&inode, 0).map(|block| {
+                    let seed = raw(raw(seed, &number.to_le_bytes()), &inode[0x64..0x68]);
+                    Directory { inode: number, seed, block }
+                })),
                 _ => {}
             }
         }
     }
+}
+
+/// Whether `block` is the first one of a directory: with its checksum, which a block with an index has elsewhere.
+fn is_directory(seed: u32, inode: u32, block: &[u8]) -> bool {
+    const TAIL_BYTES: usize = 12;
+    let begins = le32(block, 0) == inode && le32(block, 4) == 0x0201_000c && block[8] == b'.';
+    let (entries, tail) = block.split_at(BLOCK - TAIL_BYTES);
+    let has_tail = le32(tail, 0) == 0 && le32(tail, 4) == 0xde00_000c;
+    let has_index = usize::from(le16(block, 16)) == BLOCK - TAIL_BYTES;
+    begins && if has_tail { raw(seed, entries) == le32(tail, 8) } else { has_index }
 }
 
 fn is_descriptor(seed: u32, number: u32, descriptor: &[u8]) -> bool {

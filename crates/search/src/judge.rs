@@ -68,9 +68,19 @@ impl Candidate {
         (0..slots).map(Slot).filter(move |other| *other != slot && Some(*other) != q).map(Slot::index)
     }
 
+    /// The blocks of the array.
+    fn blocks(&self) -> u64 {
+        self.geometry.array_bytes() / BLOCK as u64
+    }
+
     /// Whether every slot has a member.
     pub(crate) fn is_whole(&self) -> bool {
         self.order.iter().all(Option::is_some)
+    }
+
+    /// How many of `disks` members are in no slot.
+    pub(crate) fn left_out(&self, disks: usize) -> usize {
+        disks.saturating_sub(self.order.iter().flatten().count())
     }
 
     /// Whether redundancy shows that no member in it is stale. `disks` are all that were given; if all of them are in
@@ -79,13 +89,18 @@ impl Candidate {
         let missing = self.order.iter().filter(|member| member.is_none()).count();
         let spare = match &self.geometry {
             Geometry::Parity(parity) => usize::from(parity.parities()),
-            Geometry::Mapping(_) => usize::from(self.agreements > 0),
+            Geometry::Mapping(_) if self.agreements > 0 => {
+                let copies = (self.shape.layout & 0xff) * (self.shape.layout >> 8 & 0xff);
+                (copies as usize).saturating_sub(1).max(1)
+            }
+            Geometry::Mapping(_) => 0,
         };
-        self.order.len() - missing == disks || missing < spare
+        self.left_out(disks) == 0 || missing < spare
     }
 
     /// Whether both read the same in the first `blocks` blocks, as far as these were read.
     pub(crate) fn reads_as(&self, other: &Self, scan: &Scan, blocks: u64) -> bool {
+        let blocks = blocks.min(self.blocks()).min(other.blocks());
         let step = (blocks / COMPARED_MAX as u64).max(1);
         // Chunks are compared at some of their blocks in a very long file system, and at all in a short one.
         (0..blocks).step_by(step as usize).all(|block| match (self.reads(scan, block), other.reads(scan, block)) {
@@ -101,6 +116,7 @@ impl Candidate {
             Geometry::Parity(parity) => self.of_parity(parity, scan, blocks),
             Geometry::Mapping(_) if self.shape.level == Level::Raid0 => (0, 0),
             Geometry::Mapping(_) => {
+                let blocks = blocks.min(self.blocks());
                 let step = (blocks / COMPARED_MAX as u64).max(1);
                 let (mut wrong, mut compared) = (0, 0);
                 for block in (0..blocks).step_by(step as usize) {

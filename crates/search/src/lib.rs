@@ -19,6 +19,8 @@ mod ext4;
 mod judge;
 #[cfg(test)]
 mod memory;
+mod order;
+mod outer;
 mod overwritten;
 mod reading;
 mod scan;

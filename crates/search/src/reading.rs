@@ -152,6 +152,15 @@ impl<S: Source> Finder for Reader<'_, '_, S> {
         None
     }
 
+    async fn find_all(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+        let mut found = Vec::new();
+        for choice in self.choices(block) {
+            let bytes = self.bytes(choice).await;
+            found.extend(bytes.filter(|bytes| is_right(bytes) && !found.contains(bytes)));
+        }
+        found
+    }
+
     async fn find_node(&mut self, first: u64, blocks: u64, node: &dyn Fn(&[u8]) -> Option<Node>) -> Option<Vec<u8>> {
         let mut tried = HashSet::new();
         for head in self.choices(first) {

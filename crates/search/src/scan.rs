@@ -5,7 +5,7 @@
 
 use crate::crc::{BLOCK, sum};
 use crate::overwritten;
-use crate::seen::{Seen, Want};
+use crate::seen::{Holder, Place, Seen, Want};
 use disk::Source;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -34,7 +34,7 @@ impl Summary {
     pub(crate) fn is(self, want: Want) -> bool {
         match want {
             Want::Sum(sum) => self.sum == sum,
-            Want::End(end) => self.end == end,
+            Want::End(end) => (1..=end).contains(&self.end),
             Want::Data => self.end > 0,
         }
     }
@@ -111,13 +111,15 @@ impl Scan {
             let length = READ_BYTES.min(end - position);
             // The xor of all members is what a missing one of RAID-5 holds.
             let mut xor = vec![0; length as usize];
+            let mut held = Vec::with_capacity(disks.len());
             for (number, disk) in disks.iter().enumerate() {
                 let own = length.min((self.lengths[number] * BLOCK as u64).saturating_sub(position)) as usize;
                 let summaries = &mut window.summaries[number];
                 match disk.read(position, own).await {
                     Ok(bytes) => {
-                        summaries.extend(self.look(Some(number), position, &bytes));
+                        summaries.extend(self.look(Holder::Member, position, &bytes));
                         xor.iter_mut().zip(&bytes).for_each(|(xor, byte)| *xor ^= byte);
+                        held.push(bytes);
                     }
                     Err(_) => {
                         self.unreadable += (own / BLOCK) as u64;
@@ -127,7 +129,8 @@ impl Scan {
                 self.bytes += own as u64;
             }
             if disks.len() > 1 {
-                self.look(None, position, &xor);
+                self.look(Holder::Xor, position, &xor);
+                held.iter().for_each(|bytes| self.look_without(position, &xor, bytes));
             }
             progress(self.bytes);
             position += length;
@@ -136,17 +139,32 @@ impl Scan {
     }
 
     /// Summarizes blocks, and notes those that a file system recognizes.
-    fn look(&mut self, disk: Option<usize>, position: u64, bytes: &[u8]) -> Vec<Summary> {
+    fn look(&mut self, holder: Holder, position: u64, bytes: &[u8]) -> Vec<Summary> {
         let mut summaries = Vec::with_capacity(bytes.len() / BLOCK);
         for (index, block) in bytes.chunks_exact(BLOCK).enumerate() {
             let summary = Summary::of(block);
             if summary.end > 0 {
-                let place = position / BLOCK as u64 + index as u64;
-                self.seen.look(disk, place, summary.sum, block);
+                let place = Place { holder, at: position / BLOCK as u64 + index as u64 };
+                self.seen.look(place, summary.sum, block);
             }
             summaries.push(summary);
         }
         summaries
+    }
+
+    /// Notes the blocks that a file system recognizes in the xor of all members but the one that holds `bytes`.
+    fn look_without(&mut self, position: u64, xor: &[u8], bytes: &[u8]) {
+        let blocks = xor.chunks_exact(BLOCK).zip(bytes.chunks_exact(BLOCK)).enumerate();
+        for (index, (xor, own)) in blocks {
+            let word = |at: usize| -> [u8; 8] { std::array::from_fn(|byte| xor[at + byte] ^ own[at + byte]) };
+            // Without parity of its own, or with nothing on the member, it is what another already showed.
+            if !Seen::may_be(word) || is_zero(xor) || is_zero(own) {
+                continue;
+            }
+            let rest: Vec<u8> = xor.iter().zip(own).map(|(xor, own)| xor ^ own).collect();
+            let place = Place { holder: Holder::XorWithoutOne, at: position / BLOCK as u64 + index as u64 };
+            self.seen.look(place, sum(&rest), &rest);
+        }
     }
 
     /// Whether md wrote block `at` of `disk`.
@@ -198,6 +216,10 @@ impl Scan {
         times.sort_by_key(|(stride, times)| (u64::MAX - times, *stride));
         times.into_iter().take(STRIDES_MAX).map(|(stride, _)| stride).collect()
     }
+}
+
+fn is_zero(block: &[u8]) -> bool {
+    block.iter().all(|byte| *byte == 0)
 }
 
 /// Places of a block with the same content: of more than these, which is usual in a file system, none is counted.

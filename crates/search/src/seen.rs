@@ -1,15 +1,27 @@
 //! Blocks that say by themselves where in a file system they are, as the pass over the members meets them.
 //!
-//! Superblocks, and blocks of XFS and Btrfs with their own address. A block of parity can look like the data it
-//! protects, and a journal holds copies, so that what is seen is a claim and no proof.
+//! Superblocks, what file systems lie in, and blocks of XFS and Btrfs with their own address. A block of parity can look
+//! like the data it protects, and a journal holds copies, so that what is seen is a claim and no proof.
 
-use crate::{btrfs, ext4, xfs};
+use crate::{btrfs, ext4, outer, xfs};
+use std::collections::HashSet;
+
+/// What held a block, the least trusted first: members of other shapes have nothing but noise in their xor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Holder {
+    /// The xor of all members but one: what a missing one of RAID-6 holds, if that one has Q there.
+    XorWithoutOne,
+    /// The xor of all members: what a missing one of RAID-4 or RAID-5 holds.
+    Xor,
+    /// A member.
+    Member,
+}
 
 /// A block at a place on a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The member; `None` stands for the xor of all.
-    pub(crate) disk: Option<usize>,
+    /// What held it.
+    pub(crate) holder: Holder,
     /// The block on it.
     pub(crate) at: u64,
 }
@@ -17,23 +29,37 @@ pub(crate) struct Place {
 /// All that was recognized.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Superblocks of ext2, ext3 and ext4 at the start of a file system, with their block's sum.
+    /// Superblocks of ext2, ext3 and ext4, with their block's sum: at the start of a file system, and copies.
     pub(crate) ext4: Vec<(Place, ext4::Super, u32)>,
     /// What is XFS's.
     pub(crate) xfs: xfs::Seen,
     /// What is Btrfs's.
     pub(crate) btrfs: btrfs::Seen,
+    /// First blocks of what file systems lie in, with their block's sum.
+    pub(crate) outer: Vec<(Place, outer::First, u32)>,
 }
 
 impl Seen {
     /// Looks at a block that is not zero.
-    pub(crate) fn look(&mut self, disk: Option<usize>, at: u64, sum: u32, block: &[u8]) {
-        let place = Place { disk, at };
-        if let Some(found) = ext4::Super::of(block).filter(|found| found.group == 0) {
-            self.ext4.push((place, found, sum));
-        }
+    pub(crate) fn look(&mut self, place: Place, sum: u32, block: &[u8]) {
+        self.ext4.extend(ext4::Super::of(block).map(|found| (place, found, sum)));
+        self.outer.extend(outer::First::of(block).map(|found| (place, found, sum)));
         self.xfs.look(place, sum, block);
         self.btrfs.look(place, sum, block);
+    }
+
+    /// The file systems whose first superblock a member holds.
+    pub(crate) fn systems(&self) -> HashSet<[u8; 16]> {
+        let is_held = |place: &Place| place.holder == Holder::Member;
+        let ext4 = self.ext4.iter().filter(|(place, own, _)| is_held(place) && own.group == 0).map(|own| own.1.id);
+        let xfs =
+            self.xfs.supers.iter().filter(|(place, own, ..)| is_held(place) && own.group == 0).map(|own| own.1.id);
+        ext4.chain(xfs).chain(self.btrfs.supers.iter().filter(|own| is_held(&own.0)).map(|own| own.1.id)).collect()
+    }
+
+    /// Whether [`Seen::look`] might see something in a block of which `word` gives the word at a multiple of 8 bytes.
+    pub(crate) fn may_be(word: impl Fn(usize) -> [u8; 8]) -> bool {
+        ext4::may_be(&word) || xfs::may_be(&word) || btrfs::may_be(&word) || outer::may_be(&word)
     }
 }
 
@@ -42,7 +68,7 @@ impl Seen {
 pub(crate) enum Want {
     /// This content, by its sum.
     Sum(u32),
-    /// The end of a file: nothing but zeros from this byte on, and the byte before is usually not zero.
+    /// The end of a file: nothing but zeros from this byte on, and usually something before.
     End(u16),
     /// A part of a file, which is usually not all zeros.
     Data,
@@ -55,14 +81,14 @@ pub(crate) struct Expected {
     pub(crate) block: u64,
     /// What it has to be.
     pub(crate) want: Want,
-    /// Whether it was seen in the xor of all members alone. The xor of an odd number of blocks with a CRC each has one
-    /// too, so that this means something only where a missing member holds that xor.
-    pub(crate) of_xor: bool,
+    /// What held it where it was seen. The xor of an odd number of blocks with a CRC each has one too, so that this means
+    /// something only where a missing member holds that xor.
+    pub(crate) holder: Holder,
 }
 
 impl Expected {
     pub(crate) fn new(block: u64, want: Want) -> Self {
-        Self { block, want, of_xor: false }
+        Self { block, want, holder: Holder::Member }
     }
 }
 
@@ -73,6 +99,9 @@ pub(crate) trait Finder {
 
     /// The block at `block` for which `is_right` holds; `None` if none of the members has it.
     async fn find(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>>;
+
+    /// All different blocks that may be the one at `block`, as far as `is_right` holds for them.
+    async fn find_all(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Vec<Vec<u8>>;
 
     /// The `blocks` blocks from `first` on, if `node` recognizes the first, and their CRC tells which the others are.
     async fn find_node(&mut self, first: u64, blocks: u64, node: &dyn Fn(&[u8]) -> Option<Node>) -> Option<Vec<u8>>;
@@ -95,6 +124,8 @@ pub(crate) struct Walk {
     pub(crate) lost: Vec<u64>,
     /// Whether even the first of all is nowhere.
     pub(crate) is_wrong: bool,
+    /// File systems that members have, and that are in no volume.
+    pub(crate) missed: u64,
 }
 
 impl Walk {

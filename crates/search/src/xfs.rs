@@ -4,7 +4,7 @@
 
 use crate::crc::{BLOCK, holds_own};
 use crate::seen::number::{be16, be32, be64, id};
-use crate::seen::{Expected, Place, Want};
+use crate::seen::{Expected, Holder, Place, Want};
 use std::collections::{HashMap, HashSet};
 
 /// What a superblock says of the file system.
@@ -14,6 +14,8 @@ pub(crate) struct Super {
     pub(crate) id: [u8; 16],
     /// Its length in blocks.
     pub(crate) blocks: u64,
+    /// The group of this copy.
+    pub(crate) group: u32,
     group_blocks: u32,
     group_log: u8,
     inode_bytes: u16,
@@ -31,7 +33,7 @@ struct Addressed {
 /// Which version of a block this is: later ones are greater, and what members hold is greater than any xor of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Version {
-    is_held: bool,
+    holder: Holder,
     sequence: u64,
 }
 
@@ -50,10 +52,8 @@ struct Inodes {
 /// All that was recognized.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Superblocks at the start of a file system, with their block's sequence number and sum.
+    /// Superblocks, one of each group, with their block's sequence number and sum.
     pub(crate) supers: Vec<(Place, Super, u64, u32)>,
-    /// The group's number and the sum of each group's first block.
-    groups: Vec<(Super, u32, Version, u32)>,
     addressed: Vec<Addressed>,
     inodes: Vec<Inodes>,
 }
@@ -63,13 +63,9 @@ impl Seen {
     pub(crate) fn look(&mut self, place: Place, sum: u32, block: &[u8]) {
         match be32(block, 0) {
             SUPER => self.look_at_group(place, sum, block),
-            // Short B-tree blocks.
-            0x4142_3342 | 0x4142_3343 | 0x4941_4233 | 0x4649_4233 | 0x524d_4233 | 0x5233_4643 => {
-                self.add(place, sum, block, [52, 16, 24, 32]);
-            }
-            0x424d_4133 => self.add(place, sum, block, [64, 24, 32, 40]),
-            // Blocks of directories.
-            0x5844_4233 | 0x5844_4433 | 0x5844_4633 => self.add(place, sum, block, [4, 8, 16, 24]),
+            word if SHORT_BLOCKS.contains(&word) => self.add(place, sum, block, [52, 16, 24, 32]),
+            LONG_BLOCK => self.add(place, sum, block, [64, 24, 32, 40]),
+            word if DIRECTORY_BLOCKS.contains(&word) => self.add(place, sum, block, [4, 8, 16, 24]),
             word if word >> 16 == 0x494e => self.look_at_inodes(place, sum, block),
             _ if matches!(be16(block, 8), 0x3df1 | 0x3dff | 0x3ebe | 0x3bee) => {
                 self.add(place, sum, block, [12, 16, 24, 32]);
@@ -84,7 +80,7 @@ impl Seen {
             self.addressed.push(Addressed {
                 id: id(block, id_at),
                 block: be64(block, block_at) / 8,
-                version: Version { is_held: place.disk.is_some(), sequence: be64(block, sequence_at) },
+                version: Version { holder: place.holder, sequence: be64(block, sequence_at) },
                 sum,
             });
         }
@@ -100,6 +96,7 @@ impl Seen {
         let found = Super {
             id: if meta == [0; 16] { id(block, 32) } else { meta },
             blocks: be64(block, 8),
+            group: 0,
             group_blocks: be32(block, 84),
             group_log: block[124],
             inode_bytes: be16(block, 104),
@@ -110,15 +107,10 @@ impl Seen {
         if be32(header, 0) != 0x5841_4746 || !holds_own(header, 216) {
             return;
         }
-        let group = be32(header, 8);
         if found.group_log > 40 || found.inodes_log > 16 {
             return;
         }
-        if group == 0 {
-            self.supers.push((place, found, be64(header, 208), sum));
-        }
-        let version = Version { is_held: place.disk.is_some(), sequence: be64(header, 208) };
-        self.groups.push((found, group, version, sum));
+        self.supers.push((place, Super { group: be32(header, 8), ..found }, be64(header, 208), sum));
     }
 
     fn look_at_inodes(&mut self, place: Place, sum: u32, block: &[u8]) {
@@ -134,7 +126,7 @@ impl Seen {
             id: id(block, 160),
             first: be64(block, 152),
             version: Version {
-                is_held: place.disk.is_some(),
+                holder: place.holder,
                 sequence: block.chunks_exact(bytes).map(|inode| be64(inode, 112)).max().unwrap_or(0),
             },
             sum,
@@ -145,15 +137,16 @@ impl Seen {
 
     /// What is known of the file system of `found`: of several versions of a block the latest.
     pub(crate) fn expected(&self, found: &Super) -> Vec<Expected> {
-        let mut newest: HashMap<u64, (Version, u32)> = HashMap::new();
+        // One version of those in each kind of xor, as the level decides which of the two counts.
+        let mut newest: HashMap<(u64, Holder), (Version, u32)> = HashMap::new();
         let mut add = |block: u64, version: Version, sum: u32| {
-            let entry = newest.entry(block).or_insert((version, sum));
+            let entry = newest.entry((block, version.holder)).or_insert((version, sum));
             if entry.0 < version {
                 *entry = (version, sum);
             }
         };
-        for (own, group, version, sum) in self.groups.iter().filter(|(own, ..)| own.id == found.id) {
-            add(u64::from(*group) * u64::from(own.group_blocks), *version, *sum);
+        for (place, own, sequence, sum) in self.supers.iter().filter(|(_, own, ..)| own.id == found.id) {
+            add(own.super_block(), Version { holder: place.holder, sequence: *sequence }, *sum);
         }
         for Addressed { block, version, sum, .. } in self.addressed.iter().filter(|own| own.id == found.id) {
             add(*block, *version, *sum);
@@ -161,28 +154,46 @@ impl Seen {
         let inodes = || self.inodes.iter().filter(|own| own.id == found.id);
         let block_of = |inodes: &Inodes| found.linear(inodes.first >> found.inodes_log);
         inodes().for_each(|own| add(block_of(own), own.version, own.sum));
+        let held: HashSet<u64> = newest.keys().filter(|key| key.1 == Holder::Member).map(|key| key.0).collect();
+        newest.retain(|(block, holder), _| *holder == Holder::Member || !held.contains(block));
         let mut expected: HashSet<Expected> = HashSet::new();
-        for (block, (version, sum)) in &newest {
-            expected.insert(Expected { block: *block, want: Want::Sum(*sum), of_xor: !version.is_held });
+        for ((block, holder), (_, sum)) in &newest {
+            expected.insert(Expected { block: *block, want: Want::Sum(*sum), holder: *holder });
         }
         // Only inodes in the latest version of their block count.
-        let is_newest = |own: &&Inodes| newest.get(&block_of(own)) == Some(&(own.version, own.sum));
+        let is_newest =
+            |own: &&Inodes| newest.get(&(block_of(own), own.version.holder)) == Some(&(own.version, own.sum));
         for own in inodes().filter(is_newest) {
-            let of_xor = !own.version.is_held;
+            let holder = own.version.holder;
             let at = |address: u64| found.linear(address);
             expected.extend(own.ends.iter().map(|(end, bytes)| Expected {
                 block: at(*end),
                 want: Want::End(*bytes),
-                of_xor,
+                holder,
             }));
             let data = own.data.iter().flat_map(|(start, count)| at(*start)..at(*start).saturating_add(*count));
-            expected.extend(data.map(|block| Expected { block, want: Want::Data, of_xor }));
+            expected.extend(data.map(|block| Expected { block, want: Want::Data, holder }));
         }
         expected.into_iter().filter(|expected| expected.block < found.blocks).collect()
     }
 }
 
 const SUPER: u32 = 0x5846_5342;
+
+/// B-tree blocks with short pointers, and with long ones.
+const SHORT_BLOCKS: [u32; 6] = [0x4142_3342, 0x4142_3343, 0x4941_4233, 0x4649_4233, 0x524d_4233, 0x5233_4643];
+const LONG_BLOCK: u32 = 0x424d_4133;
+/// Blocks of directories.
+const DIRECTORY_BLOCKS: [u32; 3] = [0x5844_4233, 0x5844_4433, 0x5844_4633];
+
+/// Whether [`Seen::look`] might see something in a block with these words.
+pub(crate) fn may_be(word: impl Fn(usize) -> [u8; 8]) -> bool {
+    let first = be32(&word(0), 0);
+    let is_first = |magic: &u32| *magic == first;
+    SHORT_BLOCKS.iter().chain(&DIRECTORY_BLOCKS).chain(&[SUPER, LONG_BLOCK]).any(is_first)
+        || first >> 16 == 0x494e
+        || matches!(be16(&word(8), 0), 0x3df1 | 0x3dff | 0x3ebe | 0x3bee)
+}
 
 /// The written extents of a file that are in the inode: block of the file, address, length.
 fn extents_of(inode: &[u8]) -> impl Iterator<Item = (u64, u64, u64)> {
@@ -204,6 +215,18 @@ fn end_of(inode: &[u8]) -> Option<(u64, u16)> {
 }
 
 impl Super {
+    /// The superblock in `block`, also a copy.
+    pub(crate) fn of(block: &[u8]) -> Option<(Self, u64)> {
+        let mut seen = Seen::default();
+        seen.look_at_group(Place { holder: Holder::Member, at: 0 }, 0, block);
+        seen.supers.pop().map(|(_, found, age, _)| (found, age))
+    }
+
+    /// The block of this copy of the superblock.
+    pub(crate) fn super_block(&self) -> u64 {
+        u64::from(self.group) * u64::from(self.group_blocks)
+    }
+
     /// The block with this address of XFS, which has the group's number in its high bits.
     fn linear(&self, address: u64) -> u64 {
         let group = address >> self.group_log;

@@ -8,6 +8,7 @@ mod containers;
 mod detect;
 mod disks;
 mod docs;
+mod ewf;
 mod finding;
 mod forced;
 mod geometry;

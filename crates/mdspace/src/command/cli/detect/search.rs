@@ -26,7 +26,7 @@ struct Report {
     verdict: &'static str,
     /// Why nothing was found.
     reason: Option<String>,
-    /// The file system inside: `ext4`, `XFS` or `Btrfs`.
+    /// What is inside: `ext4`, `XFS` or `Btrfs`, or what is around it: `LVM`, `a partition table` or `LUKS`.
     file_system: Option<&'static str>,
     file_system_bytes: u64,
     read_bytes: u64,
