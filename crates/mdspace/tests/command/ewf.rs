@@ -67,7 +67,9 @@ fn partitions_of_an_image_have_names() {
     here.run("read disk1.img.E01:3 disk3.img.E01:3 --output read").ok();
     assert!(here.contents(&["expected"]) == here.contents(&["read"]));
     let found = here.run("detect disk1.img.E01 disk2.img.E01 disk3.img.E01").ok().text();
-    assert!(found.contains("disk1.img.E01: 40 MiB, GPT") && found.contains("volume group"), "{found}");
+    for said in ["disk1.img.E01: 40 MiB, GPT", "raid5, 3 slots", "disk3.img.E01:3  active 2"] {
+        assert!(found.contains(said), "{said}: {found}");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::machine::{Array, Consent, Machine, Purpose, random};
 use engine::inspect::find_superblock;
 use engine::{BitmapPolicy, Candidate, ConsistencyPolicy, JournalPlan, Offer};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::Path;
 
 /// Carries it out.
 pub(super) async fn change(machine: &Machine, arguments: &UpdateArguments, new: &NewJournal) -> Result<(), Failure> {
@@ -53,7 +53,7 @@ pub(super) async fn change(machine: &Machine, arguments: &UpdateArguments, new: 
 }
 
 /// Gives the array the device at `path`, and returns its name.
-async fn add(machine: &Machine, array: &Array, path: &PathBuf, overwrite: bool) -> Result<String, Failure> {
+async fn add(machine: &Machine, array: &Array, path: &Path, overwrite: bool) -> Result<String, Failure> {
     let candidate = machine.open(path, Purpose::Write)?;
     let name = candidate.name.clone();
     array.add_journal(candidate, random()?, overwrite).await?;
