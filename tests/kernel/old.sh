@@ -12,9 +12,9 @@ mdspace=$1
 shift
 [ $# -gt 0 ] || set -- 1 5 6 10
 . "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/members.sh"
 
 MEMBER_BYTES=$((12 << 20)) LONGER_BYTES=$((16 << 20))
-SLOWLY=2M SLOWLY_KIB=2000 # a second: what is begun is not over before it is left
 head -c $((32 << 20)) /dev/urandom >pool
 
 where() { echo "level $level, bitmap $bitmap, $scene"; }
@@ -35,29 +35,6 @@ create() { # MEMBER...
     stop_md
 }
 
-# poke OFFSET_KIB: what is written there next, of the model and of the array.
-POKE_BYTES=$((160 << 10))
-poke_model() { hand copy pool $((($1 / 4 * 7 + 13) % 4000 * 4096)) model $(($1 << 10)) $POKE_BYTES; }
-poke_md() {
-    poke_model "$1"
-    hand copy model $(($1 << 10)) /dev/md0 $(($1 << 10)) $POKE_BYTES sync || fail "md does not take it: $told"
-}
-poke_served() {
-    poke_model "$1"
-    hand send model $(($1 << 10)) $POKE_BYTES || fail "our server does not take it: $told"
-}
-control() { "$mdspace" "$@" --control control.socket >said 2>&1 || fail "refused: $*: $(<said)"; }
-is_whole() { says 'in_sync == raid_disks'; }
-md_lets_go_of() { # MEMBER...
-    mdadm --fail --quiet /dev/md0 "$@"
-    until_true mdadm --remove --quiet /dev/md0 "$@" 2>/dev/null
-}
-slow_md_down() {
-    echo $SLOWLY_KIB >$md/sync_speed_max
-    echo $SLOWLY_KIB >$md/sync_speed_min
-}
-is_beyond() { [ "$(sed -n 's/ \/.*//p' $md/sync_completed)" != "" ] && [ "$(sed 's/ .*//' $md/sync_completed)" -gt "$1" ]; }
-
 # Every member's list has that many active, in the order of their slots, and so many devices in all.
 is_listed() { # ACTIVE TOTAL MEMBER...
     local member
@@ -68,10 +45,6 @@ is_listed() { # ACTIVE TOTAL MEMBER...
         [ "$active" = "$(seq 0 $(($1 - 1)) | sed 's/.*/& &/')" ] || fail "$member lists as active: $active"
         grep -q "^ *Total Devices : $2\$" examined || fail "$member: $(grep 'Total Devices' examined), not $2"
     done
-}
-judged() { # MEMBER...
-    found_whole "$@"
-    stop_md
 }
 
 we_add_a_member() {

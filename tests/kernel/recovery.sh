@@ -12,9 +12,9 @@ mdspace=$1
 shift
 [ $# -gt 0 ] || set -- 1 4 5 6 10
 . "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/members.sh"
 
 MEMBER_BYTES=$((12 << 20))
-SLOWLY=2M SLOWLY_KIB=2000 # a second: what is begun is not over before it is left
 POOL_BYTES=$((16 << 20))
 head -c $POOL_BYTES /dev/urandom >pool
 
@@ -32,37 +32,8 @@ create() { # MEMBER...
     take_model
 }
 
-# poke OFFSET_KIB: what is written there next, of the model and of the array.
-POKE_BYTES=$((160 << 10))
-poke_model() { hand copy pool $((($1 / 4 * 7 + 13) % 4000 * 4096)) model $(($1 << 10)) $POKE_BYTES; }
-poke_md() {
-    poke_model "$1"
-    hand copy model $(($1 << 10)) /dev/md0 $(($1 << 10)) $POKE_BYTES sync || fail "md does not take it: $told"
-}
-poke_served() {
-    poke_model "$1"
-    hand send model $(($1 << 10)) $POKE_BYTES || fail "our server does not take it: $told"
-}
-
-slow_md_down() {
-    echo $SLOWLY_KIB >$md/sync_speed_max
-    echo $SLOWLY_KIB >$md/sync_speed_min
-}
-md_lets_go_of() { # MEMBER...
-    mdadm --fail --quiet /dev/md0 "$@"
-    until_true mdadm --remove --quiet /dev/md0 "$@" 2>/dev/null
-}
-
-control() { "$mdspace" "$@" --control control.socket >/dev/null || fail "refused: $*"; }
 # written_by_us MEMBER: so many bytes, in $told.
 written_by_us() { said "member('$1').written_bytes" || fail "no word of $1: $told"; }
-is_whole() { says 'in_sync == raid_disks'; }
-
-# The verdict: md assembles what is given, all slots current, nothing to do, nothing amiss.
-judged() { # MEMBER...
-    found_whole "$@"
-    stop_md
-}
 
 we_recover_onto_a_new_member() {
     blank $((count + 1))
@@ -115,7 +86,6 @@ md_begins_and_we_finish() {
     stop_serving
     judged "${members[0]}" "${members[@]:2}"
 }
-is_beyond() { [ "$(sed -n 's/ \/.*//p' $md/sync_completed)" != "" ] && [ "$(sed 's/ .*//' $md/sync_completed)" -gt "$1" ]; }
 
 we_begin() {
     blank $((count + 1))
