@@ -1,6 +1,6 @@
 //! `detect`: everything on some disks, as a tree: partitions, arrays, what is inside of each, and the next command.
 //!
-//! [`crate::detect`] finds all but containers. It only reads, also members in use, and takes no lock.
+//! [`crate::detect()`] finds all but containers. It only reads, also members in use, and takes no lock.
 
 mod containers;
 mod next;
