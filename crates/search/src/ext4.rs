@@ -180,10 +180,11 @@ impl Super {
             }
             let Some((is_old, block)) = found else {
                 walk.lose(1 + table, finder);
-                walk.is_wrong = table == 0 && is_known;
                 if table == 0 && !is_known {
                     groups.extend(self.groups_without_descriptors(seed, finder).await);
                 }
+                // Without any group nothing is known but the superblock, which fits everywhere.
+                walk.is_wrong = groups.is_empty();
                 break;
             };
             groups.extend((0..here).map(|index| self.group(seed, first + index, &of(&block, index), is_old)));
