@@ -207,11 +207,8 @@ impl<S: Source> Search<'_, S> {
             }
             self.check(&mut candidates).await;
         }
-        // With all members, what a stale one holds is not there either: the file system is damaged in a way of its own.
-        let with_all = candidates.iter().filter(|candidate| candidate.left_out(all.len()) == 0);
-        let with_all = with_all.map(|candidate| candidate.against).min().unwrap_or(u64::MAX);
         candidates.retain(|candidate| !candidate.disagrees);
-        self.decide(candidates, with_all)
+        self.decide(candidates)
     }
 
     /// Compares parity and copies of the candidates that may count.
@@ -419,9 +416,8 @@ impl<S: Source> Search<'_, S> {
         candidates
     }
 
-    /// The verdict on candidates in which nothing disagrees, and the best of those that do not count. `with_all` are the
-    /// fewest clues against a shape of all members, also if something disagrees in it.
-    fn decide(&self, candidates: Vec<Candidate>, with_all: u64) -> (Verdict, Option<Answer>) {
+    /// The verdict on candidates in which nothing disagrees, and the best of those that do not count.
+    fn decide(&self, candidates: Vec<Candidate>) -> (Verdict, Option<Answer>) {
         // Where redundancy agrees with all members, a shape that has none to compare needs a missing member in vain.
         let is_sound = |candidate: &Candidate| {
             candidate.is_whole() && candidate.left_out(self.disks.len()) == 0 && candidate.agreements >= AGREES
@@ -455,13 +451,8 @@ impl<S: Source> Search<'_, S> {
                 break;
             }
         }
-        // A file system does not know what is in its files. So it tells which member is stale only if it would be damaged
-        // with all of them, and without each of the others.
-        let is_damaged_else = with_all > best + MARGIN;
-        let is_proved = |candidate: &Candidate| {
-            candidate.is_proved(self.disks.len()) || is_damaged_else && candidate.left_out(self.disks.len()) == 1
-        };
-        let is_proved = classes.iter().all(is_proved);
+        // A file system does not know what is in its files, so it does not tell which member is stale.
+        let is_proved = classes.iter().all(|candidate| candidate.is_proved(self.disks.len()));
         let mut answers: Vec<Answer> = classes.iter().map(|candidate| self.answer(candidate)).collect();
         let verdict = match answers.len() {
             1 if is_proved => Verdict::Found(answers.remove(0)),
