@@ -8,6 +8,7 @@
 mod btrfs;
 mod claims;
 mod ext;
+mod paths;
 mod xfs;
 
 use crate::content::Kind;

@@ -1,12 +1,13 @@
 //! Paths of inodes of ext, by reading directories from the root on.
 
+use super::super::paths::{self, Entry};
 use super::super::{FileId, Owners};
 use super::Inode;
 use super::blocks::{Fork, Piece};
 use super::layout::{INLINE, Layout};
 use crate::bytes::{le16, le32};
 use crate::source::Source;
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::BTreeSet;
 
 const ROOT: u64 = 2;
 
@@ -14,42 +15,12 @@ const ROOT: u64 = 2;
 pub(super) async fn add<S: Source + ?Sized>(
     source: &S,
     layout: &Layout,
-    mut wanted: BTreeSet<FileId>,
+    wanted: BTreeSet<FileId>,
     owners: &mut Owners,
 ) {
-    let id = |inode| FileId { tree: 0, inode };
-    if wanted.remove(&id(ROOT)) {
-        owners.paths.insert(id(ROOT), "/".to_owned());
-    }
-    let (mut due, mut seen) = (VecDeque::from([(ROOT, String::new())]), HashSet::from([ROOT]));
-    let mut unread = 0_u64;
-    let mut maps_left = layout.blocks;
-    while !wanted.is_empty() {
-        let Some((directory, path)) = due.pop_front() else { break };
-        let (entries, is_whole) = entries(source, layout, directory, &mut maps_left).await;
-        unread += u64::from(!is_whole);
-        for Entry { inode, kind, name } in entries {
-            let path = format!("{path}/{name}");
-            let is_directory = kind == 2 || kind == 0;
-            if is_directory && seen.insert(inode) {
-                due.push_back((inode, path.clone()));
-            }
-            if wanted.remove(&id(inode)) {
-                owners.paths.insert(id(inode), path);
-            }
-        }
-    }
-    if unread > 0 && !wanted.is_empty() {
-        owners.notes.push(format!("{unread} directories cannot be read in whole, so some files have no name here"));
-    }
-}
-
-/// A name in a directory.
-struct Entry {
-    inode: u64,
-    /// 2: a directory; 0: not said.
-    kind: u8,
-    name: String,
+    let mut left = layout.blocks;
+    let read = async |directory| entries(source, layout, directory, &mut left).await;
+    paths::add(ROOT, wanted, owners, read).await;
 }
 
 /// The names in a directory, and whether they are all.

@@ -1,55 +1,26 @@
 //! Paths of inodes of XFS, by reading directories from the root on.
 
+use super::super::paths::{self, Entry, UNSAID};
 use super::super::{FileId, Owners};
 use super::inode::{Extent, Inode};
 use super::layout::Layout;
 use crate::bytes::{be16, be32, be64};
 use crate::source::Source;
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::BTreeSet;
 
 /// Behind this byte of a directory are hashes instead of names.
 const HASHES_AT: u64 = 1 << 35;
-
-/// The kind of a directory in its name's entry.
-const DIRECTORY: u8 = 2;
 
 /// Adds a path of each file in `wanted`.
 pub(super) async fn add<S: Source + ?Sized>(
     source: &S,
     layout: &Layout,
-    mut wanted: BTreeSet<FileId>,
+    wanted: BTreeSet<FileId>,
     owners: &mut Owners,
 ) {
-    let id = |inode| FileId { tree: 0, inode };
-    if wanted.remove(&id(layout.root)) {
-        owners.paths.insert(id(layout.root), "/".to_owned());
-    }
-    let (mut due, mut seen) = (VecDeque::from([(layout.root, String::new())]), HashSet::from([layout.root]));
-    let (mut unread, mut left) = (0_u64, layout.blocks);
-    while !wanted.is_empty() {
-        let Some((directory, path)) = due.pop_front() else { break };
-        let (entries, is_whole) = entries(source, layout, directory, &mut left).await;
-        unread += u64::from(!is_whole);
-        for Entry { inode, kind, name } in entries {
-            let path = format!("{path}/{name}");
-            if kind.is_none_or(|kind| matches!(kind, 0 | DIRECTORY)) && seen.insert(inode) {
-                due.push_back((inode, path.clone()));
-            }
-            if wanted.remove(&id(inode)) {
-                owners.paths.insert(id(inode), path);
-            }
-        }
-    }
-    if unread > 0 && !wanted.is_empty() {
-        owners.notes.push(format!("{unread} directories cannot be read in whole, so some files have no name here"));
-    }
-}
-
-/// A name in a directory.
-struct Entry {
-    inode: u64,
-    kind: Option<u8>,
-    name: String,
+    let mut left = layout.blocks;
+    let read = async |directory| entries(source, layout, directory, &mut left).await;
+    paths::add(layout.root, wanted, owners, read).await;
 }
 
 /// The names in a directory, and whether they are all.
@@ -114,7 +85,7 @@ fn add_local(bytes: &[u8], has_kinds: bool, found: &mut Vec<Entry>) -> Option<()
         let length = usize::from(*bytes.get(at)?);
         let name = bytes.get(at + 3..at + 3 + length)?;
         at += 3 + length;
-        let kind = has_kinds.then(|| bytes.get(at).copied().unwrap_or(0));
+        let kind = if has_kinds { bytes.get(at).copied().unwrap_or(UNSAID) } else { UNSAID };
         at += usize::from(has_kinds);
         let number = bytes.get(at..at + number_bytes)?;
         let inode = if is_wide { be64(number, 0) } else { be32(number, 0).into() };
@@ -145,7 +116,7 @@ fn add_block(block: &[u8], has_kinds: bool, found: &mut Vec<Entry>) -> Option<()
         }
         let length = usize::from(*block.get(at + 8)?);
         let name = block.get(at + 9..at + 9 + length)?;
-        let kind = has_kinds.then(|| block.get(at + 9 + length).copied().unwrap_or(0));
+        let kind = if has_kinds { block.get(at + 9 + length).copied().unwrap_or(UNSAID) } else { UNSAID };
         if name != b"." && name != b".." {
             found.push(Entry { inode: be64(block, at), kind, name: name_of(name) });
         }
