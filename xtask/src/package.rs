@@ -13,8 +13,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::root;
 
-/// The largest size of the stripped binary: growth is to be noticed. It had 17.2 MB in November 2026.
-const BINARY_BYTES_MAX: u64 = 18_000_000;
+/// The largest size of the stripped binary: 17.2 MB with what it does in November 2026, and little more, so that growth is
+/// noticed.
+const BINARY_BYTES_MAX: u64 = 17_300_000;
 
 /// Programs that make the package and test it.
 pub(crate) const NEEDS: &[&str] = &["dpkg-deb", "dpkg-shlibdeps", "strip", "gzip", "groff"];
