@@ -1,9 +1,8 @@
-//! The kernels of guests: the distribution's, and if that is older also Debian 13's, so that two drivers of different
-//! years judge. Debian 12 has Linux 6.1 and Debian 13 has 6.12. Guests of 6.12 also start programs in two thirds of the
-//! time, thanks to changes in User Mode Linux.
+//! The kernels of guests: those of Debian 12 (Linux 6.1) and Debian 13 (6.12), so that two drivers of different years
+//! judge. One of them is the distribution's. The other is fetched into a directory below `target/`. Guests of 6.12 also
+//! start programs in two thirds of the time, thanks to changes in User Mode Linux.
 //!
-//! The newer kernel is fetched into a directory below `target/`. It needs a newer C library than Debian 12's, which is
-//! fetched with it.
+//! Debian 13's kernel needs a newer C library than Debian 12's, which is fetched with it.
 //!
 //! What the newer kernel lacks or does differently is judged by the older one alone: `linear`, the addition of spares
 //! beside members with bad blocks, and some more (docs/decisions/1010).
@@ -12,6 +11,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -22,10 +22,10 @@ use crate::{apt, lockless, root};
 /// Chooses a kernel.
 #[derive(Clone, Copy, Default)]
 pub(crate) enum Kernel {
-    /// The distribution's kernel.
+    /// Debian 12's kernel if it is available, otherwise the distribution's.
     #[default]
-    Distribution,
-    /// Debian 13's kernel if it is available, otherwise the distribution's.
+    Older,
+    /// Debian 13's kernel, or the distribution's if that is newer still or the other is not available.
     Newer,
     /// The kernel with lockless bitmaps, which is built here ([`lockless`]).
     Lockless,
@@ -47,51 +47,125 @@ pub(crate) struct Start {
 const PROGRAM: &str = "linux.uml";
 /// A kernel from this release on counts as Debian 13's.
 const NEW_ENOUGH: (u32, u32) = (6, 12);
-const PACKAGES: [&str; 2] = ["user-mode-linux", "libc6"];
-const SOURCE: &str = "trixie main";
+
+/// A kernel that is fetched: the directory of its files, which is complete if the program is there.
+struct Fetched {
+    directory: &'static str,
+    source: &'static str,
+    packages: &'static [&'static str],
+    /// The kernel's program runs with the C library that was fetched with it.
+    own_library: bool,
+    name: &'static str,
+}
+
+const OLDER: Fetched = Fetched {
+    directory: "target/older-kernel",
+    source: "bookworm main",
+    packages: &["user-mode-linux"],
+    own_library: false,
+    name: "Debian 12's",
+};
+
+const NEWER: Fetched = Fetched {
+    directory: "target/newer-kernel",
+    source: "trixie main",
+    packages: &["user-mode-linux", "libc6"],
+    own_library: true,
+    name: "Debian 13's",
+};
 
 /// The loader's path in the kernel's program, and a shorter path that is relative to the current directory.
 const LOADER: (&[u8], &[u8]) = (b"/lib64/ld-linux-x86-64.so.2\0", b"./loader\0");
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const MODULES: &str = "usr/lib/uml/modules";
 
-/// The directory of the fetched kernel. It is complete if the program is there.
-fn place() -> PathBuf {
-    root().join("target/newer-kernel")
+impl Fetched {
+    /// The one of the two kernels that is not the distribution's.
+    fn other() -> &'static Fetched {
+        if distribution_is_newer() { &OLDER } else { &NEWER }
+    }
+
+    fn place(&self) -> PathBuf {
+        root().join(self.directory)
+    }
+
+    fn is_there(&self) -> bool {
+        self.place().join(PROGRAM).is_file()
+    }
+
+    fn start(&self) -> Start {
+        let place = self.place();
+        let mut words = Vec::new();
+        if self.own_library {
+            let mut libraries = OsString::from("LD_LIBRARY_PATH=");
+            libraries.push(place.join(LIBRARIES));
+            words.extend(["env".into(), libraries]);
+        }
+        words.push(place.join(PROGRAM).into());
+        Start { words, modules: place.join(MODULES), directory: place }
+    }
+
+    /// Fetches the packages and takes the kernel out of them.
+    fn fetch(&self, log: &mut Log) -> Result<()> {
+        let place = self.place();
+        for package in apt::fetch(log, &place, self.source, &[], self.packages)? {
+            log.run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&place))?;
+            fs::remove_file(package)?;
+        }
+        let program = place.join("usr/bin").join(PROGRAM);
+        if self.own_library {
+            fs::copy(place.join(LIBRARIES).join("ld-linux-x86-64.so.2"), place.join("loader"))?;
+            let renamed = with_loader(fs::read(&program)?)?;
+            fs::write(&program, renamed)?;
+        }
+        fs::rename(program, place.join(PROGRAM))?;
+        Ok(())
+    }
+}
+
+/// Whether the distribution's kernel counts as Debian 13's. One that does not start counts as Debian 12's.
+fn distribution_is_newer() -> bool {
+    static NEWER: OnceLock<bool> = OnceLock::new();
+    *NEWER.get_or_init(|| {
+        let release = Start::distribution().release();
+        release.ok().and_then(|release| number(&release)).is_some_and(|number| number >= NEW_ENOUGH)
+    })
 }
 
 impl Kernel {
-    /// Debian 13's kernel, if it was fetched.
+    /// Debian 13's kernel, if it is there.
     pub(crate) fn newer() -> Option<Kernel> {
-        place().join(PROGRAM).is_file().then_some(Kernel::Newer)
+        (distribution_is_newer() || NEWER.is_there()).then_some(Kernel::Newer)
     }
 
     /// How to start this kernel in User Mode Linux; a kernel of a [`System`] starts otherwise.
     pub(crate) fn start(self) -> Start {
-        let place = place();
         match self {
-            Kernel::Newer if Kernel::newer().is_some() => {
-                let mut libraries = OsString::from("LD_LIBRARY_PATH=");
-                libraries.push(place.join(LIBRARIES));
-                let words = vec!["env".into(), libraries, place.join(PROGRAM).into()];
-                Start { words, modules: place.join(MODULES), directory: place }
-            }
+            Kernel::Older if distribution_is_newer() && OLDER.is_there() => OLDER.start(),
+            Kernel::Newer if !distribution_is_newer() && NEWER.is_there() => NEWER.start(),
             Kernel::Lockless => Start {
                 words: vec![lockless::program().into()],
                 modules: lockless::place().join("modules"),
                 directory: root().to_path_buf(),
             },
-            _ => Start {
-                words: vec![PROGRAM.into()],
-                modules: Path::new("/").join(MODULES),
-                directory: root().to_path_buf(),
-            },
+            _ => Start::distribution(),
         }
     }
 
     /// The kernel's release, as the kernel prints it.
     pub(crate) fn release(self) -> Result<String> {
-        let Start { words, directory, .. } = self.start();
+        self.start().release()
+    }
+}
+
+impl Start {
+    /// Starts the distribution's kernel.
+    fn distribution() -> Start {
+        Start { words: vec![PROGRAM.into()], modules: Path::new("/").join(MODULES), directory: root().to_path_buf() }
+    }
+
+    fn release(self) -> Result<String> {
+        let Start { words, directory, .. } = self;
         let output = Command::new(&words[0]).args(&words[1..]).arg("--version").current_dir(directory).output();
         let output = output.context(PROGRAM)?;
         ensure!(output.status.success(), "{PROGRAM} --version: {}", String::from_utf8_lossy(&output.stderr));
@@ -99,56 +173,40 @@ impl Kernel {
     }
 }
 
-/// Fetches the newer kernel if necessary; returns a text about the kernels.
+/// Fetches the other kernel if necessary; returns a text about the kernels.
 ///
 /// # Errors
 ///
-/// The distribution's kernel does not start. If the newer one is not available, that is no error: the text says so, and
+/// The distribution's kernel does not start. If the other one is not available, that is no error: the text says so, and
 /// the distribution's kernel judges everything.
 pub(crate) fn fetch(log: &mut Log) -> Result<String> {
-    let distribution = Kernel::Distribution.release()?;
-    if number(&distribution).is_none_or(|number| number >= NEW_ENOUGH) {
-        return Ok(format!("guests of Linux {distribution}"));
-    }
-    if Kernel::newer().is_none()
-        && let Err(error) = fetch_newer(log)
+    let distribution = Start::distribution().release()?;
+    let other = Fetched::other();
+    if !other.is_there()
+        && let Err(error) = other.fetch(log)
     {
         log.write(&format!("{error:#}\n"))?;
-        return Ok(format!("guests of Linux {distribution} alone, as Debian 13's was not to be had: see the log"));
+        return Ok(format!("guests of Linux {distribution} alone, as {} was not to be had: see the log", other.name));
     }
-    Ok(format!("guests of Linux {distribution} and {}", Kernel::Newer.release()?))
+    Ok(format!("guests of Linux {} and {}", Kernel::Older.release()?, Kernel::Newer.release()?))
 }
 
 /// The first two numbers of the releases of all kernels of guests in User Mode Linux.
 pub(crate) fn judges() -> Result<Vec<String>> {
-    let kernels = std::iter::once(Kernel::Distribution).chain(Kernel::newer());
     let text = |kernel: Kernel| {
         let release = kernel.release()?;
         let (major, minor) = number(&release).with_context(|| release.clone())?;
         Ok(format!("{major}.{minor}"))
     };
-    kernels.map(text).collect()
+    let mut judges = [Kernel::Older, Kernel::Newer].into_iter().map(text).collect::<Result<Vec<_>>>()?;
+    judges.dedup();
+    Ok(judges)
 }
 
 /// The first two numbers of a release.
 fn number(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split('.').map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
-fn fetch_newer(log: &mut Log) -> Result<()> {
-    let place = place();
-    for package in apt::fetch(log, &place, SOURCE, &[], &PACKAGES)? {
-        log.run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&place))?;
-        fs::remove_file(package)?;
-    }
-    fs::copy(place.join(LIBRARIES).join("ld-linux-x86-64.so.2"), place.join("loader"))?;
-
-    let program = place.join("usr/bin").join(PROGRAM);
-    let renamed = with_loader(fs::read(&program)?)?;
-    fs::write(&program, renamed)?;
-    fs::rename(program, place.join(PROGRAM))?;
-    Ok(())
 }
 
 /// Makes the program look for its loader in the current directory.

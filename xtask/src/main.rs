@@ -141,7 +141,7 @@ struct KernelArguments {
     /// Seconds after which the guest is killed
     #[arg(short, long, default_value_t = 300)]
     timeout: u64,
-    /// Run Debian 13's kernel, which `cargo xtask test setup` fetches, instead of the distribution's
+    /// Run Debian 13's kernel instead of Debian 12's; `cargo xtask test setup` fetches the one that this system lacks
     #[arg(short, long)]
     newer: bool,
     /// Run this system in emulation, which `cargo xtask long newest pages pages-64k` fetches; it sees only the workspace
@@ -261,7 +261,7 @@ fn kernel(arguments: &KernelArguments) -> Result<ExitCode> {
     let guest = guest.kernel(match arguments.system {
         Some(system) => Kernel::System(system),
         None if arguments.newer => Kernel::Newer,
-        None => Kernel::Distribution,
+        None => Kernel::Older,
     });
     let guest = arguments.disks.iter().fold(guest, |guest, image| guest.disk(image));
     Ok(match guest.run(&arguments.script, &arguments.arguments)? {

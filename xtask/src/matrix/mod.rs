@@ -216,7 +216,7 @@ impl Run {
         }
         let (from_kernel, from_here): (Vec<&Workplace>, Vec<&Workplace>) =
             places.iter().partition(|place| place.cell.origin == Origin::Kernel);
-        let maker = self.system.map_or(Kernel::Distribution, Kernel::System);
+        let maker = self.system.map_or(Kernel::Older, Kernel::System);
         let mut alive = self.guest(maker, "make", from_kernel)?;
         self.tally.made_by_kernel.add(alive.len() as u64);
         alive.extend(from_here);

@@ -110,12 +110,11 @@ pub(crate) fn record_a_block(log: &mut Log, mdspace: &Path, place: &Path) -> Res
     log.run(Command::new(mdspace).arg("read").args(&members).arg("--output").arg(place.join("recorded.model")))
 }
 
-/// The distribution's kernel, if it is older than the record, refuses these members until `mdspace update` has removed
-/// it.
+/// The older kernel, which does not know the record, refuses these members until `mdspace update` has removed it.
 pub(crate) fn goes_to_an_older_kernel(log: &mut Log, mdspace: &Path, place: &Path) -> Result<()> {
-    takes_recorded(log, Kernel::Distribution, "refused", place)?;
+    takes_recorded(log, Kernel::Older, "refused", place)?;
     log.run(Command::new(mdspace).args(["update", "--clear-logical-block-size"]).args(recorded(place)))?;
-    takes_recorded(log, Kernel::Distribution, "taken", place)
+    takes_recorded(log, Kernel::Older, "taken", place)
 }
 
 fn takes_recorded(log: &mut Log, kernel: Kernel, expected: &str, place: &Path) -> Result<()> {
