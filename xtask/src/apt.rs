@@ -34,6 +34,8 @@ pub(crate) fn fetch(
         {
             command.arg("-o").arg(format!("{option}={}", place.join(name).display()));
         }
+        // What is installed does not count: it may be newer than the suite.
+        command.args(["-o", "Dir::State::status=/dev/null"]);
         for architecture in architectures {
             command.arg("-o").arg(format!("APT::Architectures::={architecture}"));
         }
