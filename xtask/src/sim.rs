@@ -6,8 +6,8 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
-use crate::root;
 use crate::steps::{Log, Verdict};
+use crate::{mutants, root};
 
 /// Cargo's arguments that build the simulator.
 pub(crate) const HISTORIES: [&str; 4] = ["--profile", "swarm", "--package", "mdspace-sim"];
@@ -48,7 +48,7 @@ pub(crate) fn long(log: &mut Log) -> Result<Verdict> {
 
 /// The step: a fixed batch and a fresh one.
 pub(crate) fn step(log: &mut Log) -> Result<Verdict> {
-    log.run(swarm().args(FIXED))?;
-    log.run(swarm().args(FRESH))?;
+    log.run(mutants::with_hooks(&mut swarm()).args(FIXED))?;
+    log.run(mutants::with_hooks(&mut swarm()).args(FRESH))?;
     Ok(Verdict::Passed(format!("and {}", log.last_line()?)))
 }

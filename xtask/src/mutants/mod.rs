@@ -206,6 +206,12 @@ fn target() -> PathBuf {
     root().join("target/mutants")
 }
 
+/// Lets cargo build with the hooks of all mutants, none of which is active unless a process is told to be one. The steps of
+/// the whole test share this build.
+pub(crate) fn with_hooks(cargo: &mut Command) -> &mut Command {
+    cargo.env("CARGO_TARGET_DIR", target()).env("RUSTFLAGS", CFG).env_remove(VARIABLE)
+}
+
 /// Lets the swarm live through histories as a mutant, or as the engine is, until one fails.
 fn catch(mutant: Option<&Mutant>, seeds: Range<u64>) -> Result<Option<Catch>> {
     let (from, count) = (seeds.start, seeds.end.saturating_sub(seeds.start));
@@ -258,8 +264,7 @@ fn build_tests() -> Result<PathBuf> {
 fn build(targets: &[&str]) -> Result<Vec<u8>> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--locked"]).args(HISTORIES).args(targets).current_dir(root());
-    cargo.env("CARGO_TARGET_DIR", target()).env("RUSTFLAGS", CFG);
-    let built = cargo.output()?;
+    let built = with_hooks(&mut cargo).output()?;
     ensure!(built.status.success(), "it does not build:\n{}", String::from_utf8_lossy(&built.stderr));
     Ok(built.stdout)
 }
