@@ -258,6 +258,25 @@ fn a_new_raid_5_recovers_its_last_member_and_force_resyncs_it() {
 }
 
 #[test]
+fn zeros_are_written_where_parity_is_right_of_them_and_nothing_is_resynced() {
+    let place = Place::new(&["a", "b", "c"]);
+    for member in ["a", "b", "c"] {
+        std::fs::write(place.here.path().join(member), vec![7; MEMBER_BYTES as usize]).expect("of our own");
+    }
+    let refused = place.mdadm("--create /dev/md/data --run --level=1 -n2 --write-zeroes a b");
+    refused.expect(2, &["--write-zeroes is not supported at this level"]);
+    assert_eq!(std::fs::read(place.here.path().join("a")).expect("of our own"), vec![7; MEMBER_BYTES as usize]);
+    place.mdadm("--create /dev/md/data --run --level=5 -n3 -c 64 --assume-clean --write-zeroes a b c").ok();
+    let detail = place.mdadm("--detail /dev/md/data").ok().text();
+    assert_eq!(said(&detail, "State"), "clean", "{detail}");
+    place.mdadm("--stop /dev/md/data").ok();
+    let read = place.here.run("read a b c");
+    read.ok();
+    assert!(!read.stdout.is_empty() && read.stdout.iter().all(|byte| *byte == 0));
+    place.here.run("scrub a b c").ok();
+}
+
+#[test]
 fn the_bitmaps_delay_and_the_writes_behind_are_recorded() {
     let place = Place::new(&["a", "b"]);
     let recorded = |label: &str| said(&place.mdadm("-X b").ok().text(), label).to_owned();

@@ -48,8 +48,9 @@ pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
     let (active, extra) = members.split_at(members.len() - spares - usize::from(is_recovered));
     let line = extra.iter().fold(line, |line, spare| line.option("--spare", Some(spare)));
     // What the last slot holds follows from the others, whatever they hold: nothing is left to agree.
-    let is_clean = is_recovered || words.has("assume-clean");
-    let line = line.flag("--assume-clean", is_clean).flag("--resync-later", !is_clean);
+    let is_zeroed = writes_zeros(words)?;
+    let is_clean = (is_recovered || words.has("assume-clean")) && !is_zeroed;
+    let line = line.flag("--assume-clean", is_clean).flag("--resync-later", !is_clean && !is_zeroed);
     line.words(active.iter().cloned().chain(is_recovered.then(|| "missing".into()))).run().map_err(|trouble| {
         match trouble.message.contains("--force") {
             true => Trouble { message: trouble.message.replace("--force", "--run"), ..trouble },
@@ -93,6 +94,19 @@ fn spares(words: &Words, members: usize) -> Result<usize, Trouble> {
     }
 }
 
+/// Whether zeros are to be written, so that parity is right and nothing is resynced: what creation does by itself at
+/// levels with parity.
+fn writes_zeros(words: &Words) -> Result<bool, Trouble> {
+    let level = words.value("level").and_then(|level| parse_level(&level).ok());
+    match level {
+        _ if !words.has("write-zeroes") => Ok(false),
+        Some(Level::Raid4 | Level::Raid5 | Level::Raid6) => Ok(true),
+        _ => Err(Trouble::usage(
+            "--write-zeroes is not supported at this level: mdspace copies the first member instead",
+        )),
+    }
+}
+
 /// Whether a spare is to recover the last slot of a new array, as with mdadm: that writes one member, where a resync reads
 /// all. A log is made with whole arrays alone.
 fn recovers_last(words: &Words, members: &[OsString]) -> bool {
@@ -102,7 +116,7 @@ fn recovers_last(words: &Words, members: &[OsString]) -> bool {
         words.has("write-journal") || matches!(words.value("consistency-policy").as_deref(), Some("ppl" | "log"));
     matches!(level, Some(Level::Raid4 | Level::Raid5))
         && is_whole
-        && !(has_log || words.has("assume-clean") || words.has("force"))
+        && !(has_log || ["assume-clean", "force", "write-zeroes"].into_iter().any(|word| words.has(word)))
 }
 
 fn check_members(members: &[OsString]) -> Result<(), Trouble> {

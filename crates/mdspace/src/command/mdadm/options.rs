@@ -3,7 +3,7 @@
 //! The parser ([`super::words`]) and the page docs/from-mdadm.md have the same table as their source. A test of this
 //! file compares the page with the table, and both with mdadm's manual page where that is installed.
 //!
-//! Facts: mdadm(8) and `mdadm --help-options` of mdadm 4.2; its `ReadMe.c` (`long_options`) and `mdadm.c`.
+//! Facts: mdadm(8) and `mdadm --help-options` of mdadm 4.2, and mdadm(8) of 4.4; its `ReadMe.c` (`long_options`) and `mdadm.c`.
 
 use super::words::Mode;
 
@@ -207,6 +207,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     row(&["nofailfast"], None, Nothing, &[Manage], Ours("`mdspace set failfast=-MEMBER`")),
     row(&["assume-clean"], None, Nothing, &[Create], Ours("`mdspace create --assume-clean`")),
     row(&["assume-clean"], None, Nothing, &[Grow, Build], Later("added space is resynced")),
+    row(&["write-zeroes"], None, Nothing, &[Create], Ours("`mdspace create`: zeros, at the levels 4, 5 and 6")),
     row(&["backup-file"], None, Value, &[Grow], RESHAPE),
     row(
         &["backup-file"],
@@ -438,7 +439,7 @@ mod tests {
         lacking
     }
 
-    /// The options of mdadm 4.2's page, kept for machines without it: made by `in_manual` of this file.
+    /// The options of the pages of mdadm 4.2 and 4.4, kept for machines without it: made by `in_manual` of this file.
     const RECORDED: &str = include_str!("manual.txt");
 
     #[test]
