@@ -93,7 +93,7 @@ fn other_machines_read_and_change_with_the_token_alone() {
         let (_, status, answer) = ask(&[], route);
         assert_eq!(status, 200, "{route}: {answer}");
         assert!(answer.contains(word) && !answer.contains(own["uuid"].as_str().expect("a uuid")), "{answer}");
-        assert_eq!(ask(&wrong, route).1 == 401, word.len() < 6, "a wrong token is never ignored by a probe");
+        assert_eq!(ask(&wrong, route).1, 401, "a wrong token is never ignored");
     }
     let named = [&right[..], &["--header", "Host: nas.example"]].concat();
     assert_eq!(ask(&named, "/v1/status").1, 200, "clients know the server by any name");

@@ -28,17 +28,33 @@ function since(now, earlier) {
   return { bytes: now.bytes - (earlier ? earlier.bytes : 0), mean: count > 0 ? nanos / count : null };
 }
 
+// The token is of this tab alone. The browser sends it to no other page or port, and forgets it with the tab. A browser
+// that stores nothing has it until the page is loaded again.
+let token = "";
+let locked = false; // Until a token is entered, as the server refuses the last one.
+
+function useToken(text) {
+  token = text;
+  try { sessionStorage.setItem("token", text); } catch { /* nothing is stored */ }
+}
+
+function storedToken() {
+  try { return sessionStorage.getItem("token") ?? ""; } catch { return ""; }
+}
+
 async function ask(route, body) {
-  const options = body === undefined ? {} : {
-    method: "POST",
-    headers: { "Content-Type": "application/json", "Authorization": `Bearer ${at("token").value}` },
-    body: JSON.stringify(body),
-  };
+  const options = { headers: token ? { "Authorization": `Bearer ${token}` } : {} };
+  if (body !== undefined) {
+    options.method = "POST";
+    options.headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
   const answer = await fetch(route, options);
   const value = await answer.json();
   if (!answer.ok) {
     const { member, field, message, advice } = value.error;
-    throw new Error([member, field, message].filter(Boolean).join(": ") + (advice ? ` (${advice})` : ""));
+    const text = [member, field, message].filter(Boolean).join(": ") + (advice ? ` (${advice})` : "");
+    throw Object.assign(new Error(text), { status: answer.status });
   }
   return value;
 }
@@ -198,22 +214,35 @@ function show(status, measures) {
   before = measures;
 }
 
+function lock(is) {
+  locked = is;
+  document.body.classList.toggle("locked", is);
+}
+
 async function look() {
   try {
     const status = await ask("/v1/status");
     show(status, await ask("/v1/measures"));
     map((await ask("/v1/scrub")).scrub, status);
+    lock(false);
     if (at("message").dataset.lost) {
       at("message").textContent = "";
       delete at("message").dataset.lost;
     }
   } catch (error) {
-    at("message").textContent = `The server does not answer: ${error.message}`;
+    if (error.status === 401) lock(true);
+    at("message").textContent = error.status !== 401 ? `The server does not answer: ${error.message}`
+      : token ? "This is not the server's token." : "The server shows the array to those who enter its token.";
     at("message").dataset.lost = "yes";
   }
 }
 
-at("token-form").addEventListener("submit", (event) => event.preventDefault());
+at("token").addEventListener("change", () => useToken(at("token").value));
+at("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  useToken(at("token").value);
+  look();
+});
 at("add-form").addEventListener("submit", (event) => {
   event.preventDefault();
   change("/v1/members/add", { member: at("add-member").value });
@@ -222,5 +251,7 @@ at("set-form").addEventListener("submit", (event) => {
   event.preventDefault();
   change("/v1/set", { [at("set-key").value]: at("set-value").value });
 });
+useToken(storedToken());
+at("token").value = token;
 look();
-setInterval(look, 1000);
+setInterval(() => { if (!locked) look(); }, 1000);

@@ -44,13 +44,13 @@ use std::rc::Rc;
 /// Runs `mdspace serve`.
 pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let purpose = if arguments.read_only { Purpose::Read } else { Purpose::Write };
-    // Before any member is opened: what is refused here leaves the array alone.
-    let inherited = Inherited::take()?;
-    let http = Http::of(arguments, inherited.http)?;
     let machine = Machine::start(kernel, Arena::Large)?;
     let machine = machine.with_maps(arguments.assemble.maps.read()?).over(arguments.assemble.overlay.directory())?;
     machine.answers_from_memory.set(arguments.cache == CacheMode::Writeback);
     machine.run(async {
+        // Before any member is opened: what is refused here leaves the array alone.
+        let inherited = Inherited::take()?;
+        let http = Http::of(arguments, inherited.http)?;
         let inner = arguments.inner.as_deref();
         let target = machine.open_target(&arguments.assemble, inner, purpose, policy_of(arguments)).await?;
         check_writes(&target, purpose)?;
