@@ -257,7 +257,7 @@ def visit(browser, url):
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
     controls = [node for node in nodes if node.get("role", {}).get("value") in
                 ("button", "textbox", "combobox", "progressbar", "image", "table")]
-    check(len(controls) >= 9, f"{len(controls)} controls")
+    check(len(controls) >= 12, f"{len(controls)} controls")
     nameless = [node for node in controls
                 if not node.get("name", {}).get("value") and node["role"]["value"] != "table"]
     check(not nameless, f"without a name: {nameless}")
@@ -296,16 +296,44 @@ def guarded(browser):
         browser.value(enter.format("wrong-horse-battery"))
         browser.wait(locked.format("/not the server's token/"))
         browser.value(enter.format(TOKEN))
-        browser.wait("document.querySelectorAll('#members tr').length === 4 && document.body.className === ''")
+        browser.wait("document.querySelectorAll('#members tr').length === 5 && document.body.className === ''")
         check(browser.value("document.getElementById('message').textContent") == "", "a message stays")
         browser.call("Page.navigate", url=url)  # loaded again
-        browser.wait("document.querySelectorAll('#members tr').length === 4")
+        browser.wait("document.querySelectorAll('#members tr').length === 5")
+        mended(browser)
         check(browser.value("document.cookie") == "", "a cookie would go to other ports, too")
         browser.open(url)  # another tab
         browser.wait(locked.format("/enter its token/"))
     finally:
         server.terminate()
         server.wait()
+
+
+def mended(browser):
+    """A degraded array gets its members: each change says first what it will do, and is asked for once."""
+    row = "[...document.querySelectorAll('#members tr')].some((row) => /{}/.test(row.innerText))"
+    browser.wait(row.format("b.img.*not used: stale"))
+    browser.asked.clear()
+    browser.value("document.querySelector('[aria-label=\"re-add b.img\"]').click()")
+    browser.wait("/bitmap/.test(document.getElementById('message').textContent)")  # there is none: refused
+    check(status()["missing"] == [1], "a member was taken back without a bitmap")
+    for name in ("e.img", "f.img"):
+        with open(name, "wb") as file:
+            file.truncate(os.path.getsize("a.img"))
+    fill = "document.getElementById('{}').value = '{}'; document.querySelector('#{} button').click()"
+    browser.value(fill.format("add-member", "a.img", "add-form"))
+    browser.wait("/a\\.img/.test(document.getElementById('message').textContent)")
+    check(status()["missing"] == [1], "a member in use was added")
+    browser.value(fill.format("add-member", "e.img", "add-form"))
+    browser.wait(row.format("e.img\\s+in sync"))
+    check(status()["missing"] == [], f"{status()['missing']}")
+    browser.value("document.getElementById('replace-member').value = 'a.img'")
+    browser.value(fill.format("replace-with", "f.img", "replace-form"))
+    browser.wait(row.format("f.img\\s+in sync"))
+    browser.wait(row.format("a.img\\s+faulty"))
+    texts = ["Re-add b.img?", "Add a.img for slot 1? ", "Add e.img for slot 1? ", "Replace a.img by f.img? a.img stays in use"]
+    check(len(browser.asked) == len(texts) and all(asked.startswith(text) for asked, text in zip(browser.asked, texts)),
+          f"{browser.asked}")
 
 
 def scrubbed(browser):
