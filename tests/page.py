@@ -40,7 +40,7 @@ class Browser:
         to_browser, self.output = os.pipe()
         self.input, from_browser = os.pipe()
         words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe",
-                 "--disable-dev-shm-usage", "--user-data-dir=" + os.path.abspath("profile")]
+                 "--disable-dev-shm-usage", "--ignore-certificate-errors", "--user-data-dir=" + os.path.abspath("profile")]
 
         def as_three_and_four():
             os.dup2(to_browser, 63), os.dup2(from_browser, 64)
@@ -170,6 +170,10 @@ def main():
             return
         visit(browser, url)
         metrics(url)
+        server.terminate()
+        server.wait()
+        browser.call("Page.navigate", url="about:blank")
+        guarded(browser)
     finally:
         if browser:
             browser.process.kill()
@@ -230,7 +234,7 @@ def visit(browser, url):
     held(browser)
 
     # Changes: refused without the right token, made with it.
-    field = "document.getElementById('{}').value = {}"
+    field = "{{ const field = document.getElementById('{}'); field.value = {}; field.dispatchEvent(new Event('change')); }}"
     press = "document.querySelector('#set-form button').click()"
     browser.value(field.format("set-value", "'frozen'"))
     browser.value(press)
@@ -253,7 +257,7 @@ def visit(browser, url):
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
     controls = [node for node in nodes if node.get("role", {}).get("value") in
                 ("button", "textbox", "combobox", "progressbar", "image", "table")]
-    check(len(controls) >= 9, f"{len(controls)} controls")
+    check(len(controls) >= 12, f"{len(controls)} controls")
     nameless = [node for node in controls
                 if not node.get("name", {}).get("value") and node["role"]["value"] != "table"]
     check(not nameless, f"without a name: {nameless}")
@@ -269,6 +273,67 @@ def visit(browser, url):
     width = browser.value("document.documentElement.scrollWidth")
     check(width <= 320, f"a narrow window has to be scrolled sideways: {width}")
     check(not browser.complaints, f"the browser complains: {browser.complaints}")
+
+
+def guarded(browser):
+    """A server that other machines reach shows nothing until its token is entered, and then in this tab alone."""
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc",
+                    "-subj", "/CN=mdspace", "-days", "2", "-addext", "subjectAltName=IP:127.0.0.1",
+                    "-keyout", "server-key.pem", "-out", "server-cert.pem"], check=True, capture_output=True)
+    server = subprocess.Popen(
+        [MDSPACE, "serve", *MEMBERS, "--nbd", "unix:nbd.sock", "--control", "control.sock", "--http", "0.0.0.0:0",
+         "--http-token-file", "token", "--http-tls-certificates", "."], stdout=subprocess.PIPE, text=True)
+    try:
+        port = next(line.split()[1] for line in server.stdout if line.split()[0] == "HTTP").split(":")[-1]
+        url = f"https://127.0.0.1:{port.removesuffix('/metrics')}/"
+        browser.call("Page.navigate", url=url)
+        locked = "document.body.className === 'locked' && {}.test(document.getElementById('message').textContent)"
+        browser.wait(locked.format("/enter its token/"))
+        shown = browser.value("document.body.innerText")
+        check("shown" not in shown and "a.img" not in shown and "Members" not in shown, shown)
+        enter = ("document.getElementById('token').value = '{}';"
+                 " document.querySelector('#token-form button').click()")
+        browser.value(enter.format("wrong-horse-battery"))
+        browser.wait(locked.format("/not the server's token/"))
+        browser.value(enter.format(TOKEN))
+        browser.wait("document.querySelectorAll('#members tr').length === 5 && document.body.className === ''")
+        check(browser.value("document.getElementById('message').textContent") == "", "a message stays")
+        browser.call("Page.navigate", url=url)  # loaded again
+        browser.wait("document.querySelectorAll('#members tr').length === 5")
+        mended(browser)
+        check(browser.value("document.cookie") == "", "a cookie would go to other ports, too")
+        browser.open(url)  # another tab
+        browser.wait(locked.format("/enter its token/"))
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def mended(browser):
+    """A degraded array gets its members: each change says first what it will do, and is asked for once."""
+    row = "[...document.querySelectorAll('#members tr')].some((row) => /{}/.test(row.innerText))"
+    browser.wait(row.format("b.img.*not used: stale"))
+    browser.asked.clear()
+    browser.value("document.querySelector('[aria-label=\"re-add b.img\"]').click()")
+    browser.wait("/bitmap/.test(document.getElementById('message').textContent)")  # there is none: refused
+    check(status()["missing"] == [1], "a member was taken back without a bitmap")
+    for name in ("e.img", "f.img"):
+        with open(name, "wb") as file:
+            file.truncate(os.path.getsize("a.img"))
+    fill = "document.getElementById('{}').value = '{}'; document.querySelector('#{} button').click()"
+    browser.value(fill.format("add-member", "a.img", "add-form"))
+    browser.wait("/a\\.img/.test(document.getElementById('message').textContent)")
+    check(status()["missing"] == [1], "a member in use was added")
+    browser.value(fill.format("add-member", "e.img", "add-form"))
+    browser.wait(row.format("e.img\\s+in sync"))
+    check(status()["missing"] == [], f"{status()['missing']}")
+    browser.value("document.getElementById('replace-member').value = 'a.img'")
+    browser.value(fill.format("replace-with", "f.img", "replace-form"))
+    browser.wait(row.format("f.img\\s+in sync"))
+    browser.wait(row.format("a.img\\s+faulty"))
+    texts = ["Re-add b.img?", "Add a.img for slot 1? ", "Add e.img for slot 1? ", "Replace a.img by f.img? a.img stays in use"]
+    check(len(browser.asked) == len(texts) and all(asked.startswith(text) for asked, text in zip(browser.asked, texts)),
+          f"{browser.asked}")
 
 
 def scrubbed(browser):

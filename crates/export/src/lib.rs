@@ -9,8 +9,11 @@
 
 #[cfg(feature = "control")]
 pub mod control;
+#[cfg(feature = "tls")]
+mod credentials;
 #[cfg(all(feature = "fuse", target_os = "linux"))]
 pub mod fuse;
+mod handshaking;
 #[cfg(feature = "control")]
 pub mod measure;
 pub mod memory;
@@ -21,5 +24,7 @@ pub mod ublk;
 pub mod vhost_user;
 pub mod volume;
 
+#[cfg(feature = "tls")]
+pub use credentials::Credentials;
 pub use memory::MemoryVolume;
 pub use volume::{Durability, Extent, Volume, VolumeError, VolumeErrorKind};

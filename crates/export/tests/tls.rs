@@ -8,7 +8,8 @@ mod certificates;
 mod served;
 
 use certificates::Authority;
-use mdspace_export::nbd::tls::{Credentials, Security};
+use mdspace_export::Credentials;
+use mdspace_export::nbd::tls::Security;
 use served::{BYTES, Served, image, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;

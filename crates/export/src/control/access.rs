@@ -3,19 +3,21 @@
 //! Only the owner of the unix socket and root can open it, so its clients may do everything. A TCP port on the loopback
 //! address is open to every user of the machine, and to any page that a browser there loads. So a request on TCP that
 //! changes something needs a token. A request addressed to another host's name is refused, because a page of that host
-//! may have sent it (DNS rebinding). This module never reads a socket; it judges headers only. Sources: RFC 6750
-//! (bearer tokens), RFC 9110 (Host).
+//! may have sent it (DNS rebinding). A port that other machines reach needs the token for reads as well, except for
+//! [open](super::Route::is_open) routes. No browser sends the token by itself, so there the host's name does not matter.
+//! This module never reads a socket; it judges headers only. Sources: RFC 6750 (bearer tokens), RFC 9110 (Host).
 
 use super::{ApiError, Method};
 use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, HOST};
 use std::fmt;
 use std::net::IpAddr;
+use subtle::ConstantTimeEq;
 
 /// Minimum length of a token, in characters.
 pub const TOKEN_CHARS_MIN: usize = 16;
 
-/// The secret that a client on TCP must send to change something.
+/// The secret that a client on TCP must send, to change something or beyond loopback at all.
 #[derive(Clone)]
 pub struct Token(String);
 
@@ -34,10 +36,22 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    /// Compares in time that does not depend on the position of the first difference.
+    /// Compares in time that does not depend on the position of the first difference. The length is no secret.
     fn is(&self, other: &[u8]) -> bool {
-        let own = self.0.as_bytes();
-        own.len() == other.len() && own.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+        self.0.as_bytes().ct_eq(other).into()
+    }
+
+    /// Whether `headers` bring this token.
+    ///
+    /// # Errors
+    /// They bring another one.
+    fn is_in(&self, headers: &HeaderMap) -> Result<bool, ApiError> {
+        let given = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
+        match given.and_then(|value| value.strip_prefix(b"Bearer ")) {
+            Some(given) if self.is(given) => Ok(true),
+            Some(_) => Err(ApiError::new(401, "wrong token")),
+            None => Ok(false),
+        }
     }
 }
 
@@ -52,33 +66,55 @@ impl fmt::Debug for Token {
 pub(super) enum Access {
     /// Everything.
     Owner,
-    /// Read. Changes need this token; without a token, changes are refused.
-    Token(Option<Token>),
+    /// Read, if they are on this machine. Changes need this token; without a token, changes are refused.
+    Local(Option<Token>),
+    /// Everything with this token; without it only what is open.
+    #[cfg_attr(not(feature = "https"), allow(dead_code, reason = "without TLS there is no such socket"))]
+    Remote(Token),
+}
+
+/// A request that is allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Allowed {
+    /// The client may know everything about the array.
+    Known,
+    /// The client has shown nothing, and learns no more than one word.
+    Stranger,
 }
 
 impl Access {
-    /// Refuses a request that `self` does not allow, with 401 or 403.
-    pub(super) fn check(&self, method: Method, headers: &HeaderMap) -> Result<(), ApiError> {
-        let Self::Token(token) = self else { return Ok(()) };
-        let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-        if !is_this_machine(host) {
-            let message = format!("{host:?} is not this machine");
-            return Err(ApiError::new(403, message).advice("ask for localhost, 127.0.0.1 or [::1]"));
-        }
-        if method == Method::Get {
-            return Ok(());
-        }
-        let Some(token) = token else {
-            let advice = "use the control socket, or serve with --http-token-file";
-            return Err(ApiError::new(403, "this port is read-only").advice(advice));
-        };
-        let given = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
-        match given.and_then(|value| value.strip_prefix(b"Bearer ")) {
-            Some(given) if token.is(given) => Ok(()),
-            Some(_) => Err(ApiError::new(401, "wrong token")),
-            None => Err(ApiError::new(401, "this request needs the token").advice("send Authorization: Bearer TOKEN")),
+    /// Refuses a request that `self` does not allow, with 401 or 403. `is_open` as in [`Route`](super::Route).
+    pub(super) fn check(&self, method: Method, is_open: bool, headers: &HeaderMap) -> Result<Allowed, ApiError> {
+        match self {
+            Self::Owner => Ok(Allowed::Known),
+            Self::Local(token) => check_local(token.as_ref(), method, headers),
+            Self::Remote(token) => match token.is_in(headers)? {
+                true => Ok(Allowed::Known),
+                false if is_open => Ok(Allowed::Stranger),
+                false => Err(token_wanted()),
+            },
         }
     }
+}
+
+fn check_local(token: Option<&Token>, method: Method, headers: &HeaderMap) -> Result<Allowed, ApiError> {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    if !is_this_machine(host) {
+        let message = format!("{host:?} is not this machine");
+        return Err(ApiError::new(403, message).advice("ask for localhost, 127.0.0.1 or [::1]"));
+    }
+    if method == Method::Get {
+        return Ok(Allowed::Known);
+    }
+    let Some(token) = token else {
+        let advice = "use the control socket, or serve with --http-token-file";
+        return Err(ApiError::new(403, "this port is read-only").advice(advice));
+    };
+    if token.is_in(headers)? { Ok(Allowed::Known) } else { Err(token_wanted()) }
+}
+
+fn token_wanted() -> ApiError {
+    ApiError::new(401, "this request needs the token").advice("send Authorization: Bearer TOKEN")
 }
 
 /// Whether a Host header names the loopback address.
@@ -100,8 +136,8 @@ mod tests {
 
     #[test]
     fn on_tcp_reading_is_free_for_this_machine_and_changing_needs_the_token() {
-        let closed = Access::Token(None);
-        let open = Access::Token(Some(Token::new(SECRET).expect("it is long enough")));
+        let closed = Access::Local(None);
+        let open = Access::Local(Some(Token::new(SECRET).expect("it is long enough")));
         let bearer = format!("Bearer {SECRET}");
         let basic = format!("Basic {SECRET}");
         let almost = "Bearer 0123456789abcdeF";
@@ -129,8 +165,34 @@ mod tests {
             if let Some(given) = given {
                 headers.insert(AUTHORIZATION, HeaderValue::from_str(given).expect("it is a header"));
             }
-            let status = access.check(method, &headers).map_err(|error| error.status);
+            let status = access.check(method, false, &headers).map(drop).map_err(|error| error.status);
             assert_eq!(status, expected, "{access:?} {method:?} {host} {given:?}");
+        }
+    }
+
+    #[test]
+    fn from_other_machines_everything_needs_the_token_except_what_is_open() {
+        let access = Access::Remote(Token::new(SECRET).expect("it is long enough"));
+        let bearer = format!("Bearer {SECRET}");
+        for (method, is_open, given, expected) in [
+            (Method::Get, false, None, Err(401)),
+            (Method::Post, false, None, Err(401)),
+            (Method::Get, true, None, Ok(Allowed::Stranger)),
+            (Method::Get, false, Some("Bearer 0123456789abcdeF"), Err(401)),
+            (Method::Get, false, Some("Bearer 0123456789abcdef0"), Err(401)),
+            (Method::Get, true, Some("Bearer "), Err(401)),
+            (Method::Get, false, Some("bearer"), Err(401)),
+            (Method::Get, false, Some(&*bearer), Ok(Allowed::Known)),
+            (Method::Post, false, Some(&*bearer), Ok(Allowed::Known)),
+            (Method::Get, true, Some(&*bearer), Ok(Allowed::Known)),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static("nas.example"));
+            if let Some(given) = given {
+                headers.insert(AUTHORIZATION, HeaderValue::from_str(given).expect("it is a header"));
+            }
+            let result = access.check(method, is_open, &headers).map_err(|error| error.status);
+            assert_eq!(result, expected, "{method:?} {is_open} {given:?}");
         }
     }
 

@@ -1,5 +1,5 @@
 //! Control of a running array: HTTP and JSON over a unix socket of mode 0600, which `curl --unix-socket` reaches too,
-//! and optionally over a loopback TCP port.
+//! and optionally over a TCP port: plain on the loopback address, through TLS on any.
 //!
 //! [`ROUTES`] is the one list of requests. Each route decodes its body into a [`Command`], and a [`ControlBackend`]
 //! carries commands out. The server runs on a management thread of its own and never touches data: the backend passes
@@ -8,6 +8,8 @@
 mod access;
 mod client;
 mod exposition;
+#[cfg(feature = "https")]
+mod secured;
 mod server;
 mod webhook;
 
@@ -212,11 +214,14 @@ pub struct Route {
     pub path: &'static str,
     /// The type of the answer's body.
     pub content: Content,
+    /// Whether a client on another machine may send it without the token. It then learns one word.
+    pub is_open: bool,
     /// Decodes the command from the body of a POST, or from the query string of a GET.
     decode: fn(&[u8]) -> Result<Command, ApiError>,
 }
 
-/// The files of the web page. The page's script requests the routes below.
+/// The files of the web page. The page's script requests the routes below. They tell nothing about the array, so that
+/// every client may load them.
 pub const PAGES: [(&str, Content, &str); 3] = [
     ("/", Content::Html, include_str!("page/index.html")),
     ("/page.css", Content::Css, include_str!("page/page.css")),
@@ -224,11 +229,16 @@ pub const PAGES: [(&str, Content, &str); 3] = [
 ];
 
 const fn get(path: &'static str, content: Content, decode: fn(&[u8]) -> Result<Command, ApiError>) -> Route {
-    Route { method: Method::Get, path, content, decode }
+    Route { method: Method::Get, path, content, is_open: false, decode }
 }
 
 const fn post(path: &'static str, decode: fn(&[u8]) -> Result<Command, ApiError>) -> Route {
-    Route { method: Method::Post, path, content: Content::Json, decode }
+    Route { method: Method::Post, path, content: Content::Json, is_open: false, decode }
+}
+
+/// A probe of the server's health. Probes of orchestrators send no token.
+const fn probe(path: &'static str, decode: fn(&[u8]) -> Result<Command, ApiError>) -> Route {
+    Route { is_open: true, ..get(path, Content::Text, decode) }
 }
 
 /// Every route of the server.
@@ -237,8 +247,8 @@ pub const ROUTES: [Route; 16] = [
     get("/v1/measures", Content::Json, |query| asked(query).map(|NoFields {}| Command::Measures)),
     get("/v1/trace", Content::Json, |query| asked(query).map(Command::Trace)),
     get("/metrics", Content::Metrics, |query| asked(query).map(|NoFields {}| Command::Metrics)),
-    get("/healthz", Content::Text, |query| asked(query).map(|NoFields {}| Command::Alive)),
-    get("/readyz", Content::Text, |query| asked(query).map(|NoFields {}| Command::Ready)),
+    probe("/healthz", |query| asked(query).map(|NoFields {}| Command::Alive)),
+    probe("/readyz", |query| asked(query).map(|NoFields {}| Command::Ready)),
     post("/v1/members/fail", |body| parse(body).map(Command::FailMember)),
     post("/v1/members/remove", |body| parse(body).map(Command::RemoveMember)),
     post("/v1/members/add", |body| parse(body).map(Command::AddMember)),

@@ -4,13 +4,19 @@
 //! body that does not arrive, or an answer that the client does not read, ends only its own connection. Source:
 //! `docs/control.md`.
 
-use super::access::Access;
+use super::access::{Access, Allowed};
 use super::exposition;
+#[cfg(feature = "https")]
+use super::secured;
 use super::{ApiError, Content, ControlBackend, ErrorBody, Method, PAGES, REQUEST_BYTES_MAX, ROUTES, Route, Token};
+#[cfg(feature = "https")]
+use crate::Credentials;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use axum::routing::{MethodFilter, on};
@@ -28,14 +34,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::{JoinSet, LocalSet};
 
 /// How long a client may take to read its answer after [`ControlServer::stop`].
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// Maximum number of connections served at a time on one socket. Further ones wait to be accepted.
-const CONNECTIONS_MAX: usize = 64;
+pub(super) const CONNECTIONS_MAX: usize = 64;
 
 /// How long a request's head may take to arrive, and how long its body.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
@@ -47,12 +53,30 @@ const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'sel
 const CONNECTION_TIME: Duration = Duration::from_secs(60);
 
 /// A socket to be served.
-#[derive(Debug)]
 pub enum Socket {
     /// A unix socket. Its clients may do everything.
     Unix(UnixListener),
-    /// A TCP port. Its clients may read; changes need the token.
+    /// A TCP port on the loopback address. Its clients may read; changes need the token.
     Tcp(TcpListener, Option<Token>),
+    /// The same through TLS. On an address that other machines reach, there must be a token, and reads need it too.
+    #[cfg(feature = "https")]
+    Tls(TcpListener, Option<Token>, Credentials),
+}
+
+/// Tells a connection's task that its client has sent a request that strangers may not send.
+#[derive(Clone, Default)]
+pub(super) struct Proof(Arc<Notify>);
+
+impl Proof {
+    fn give(&self) {
+        self.0.notify_one();
+    }
+
+    /// Completes after the first such request.
+    #[cfg(feature = "https")]
+    pub(super) async fn given(&self) {
+        self.0.notified().await;
+    }
 }
 
 /// A running control server. Dropping it does the same as [`ControlServer::stop`].
@@ -104,27 +128,19 @@ impl ControlServer {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopping) = watch::channel(false);
         let backend = Arc::new(backend);
-        let mut serving = JoinSet::new();
         let inside = runtime.enter();
-        for socket in sockets {
-            match socket {
-                Socket::Unix(listener) => {
-                    listener.set_nonblocking(true)?;
-                    let listener = tokio::net::UnixListener::from_std(listener)?;
-                    let router = router(backend.clone(), &Access::Owner);
-                    serving.spawn(accept_from(listener, router, stopping.clone()));
-                }
-                Socket::Tcp(listener, token) => {
-                    listener.set_nonblocking(true)?;
-                    let listener = tokio::net::TcpListener::from_std(listener)?;
-                    let router = router(backend.clone(), &Access::Token(token));
-                    serving.spawn(accept_from(listener, router, stopping.clone()));
-                }
-            }
-        }
+        let listening: Result<Vec<_>, _> = sockets.map(|socket| Listening::of(socket, &backend)).collect();
         drop((inside, backend));
+        let listening = listening?;
         let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
-            runtime.block_on(async { while serving.join_next().await.is_some() {} });
+            runtime.block_on(LocalSet::new().run_until(async {
+                let mut serving = JoinSet::new();
+                for socket in listening {
+                    serving.spawn_local(socket.serve(stopping.clone()));
+                }
+                drop(stopping);
+                while serving.join_next().await.is_some() {}
+            }));
         })?;
         Ok(Self { stop, thread: Some(thread), _node: node })
     }
@@ -144,6 +160,58 @@ impl Drop for ControlServer {
             std::panic::resume_unwind(panic);
         }
     }
+}
+
+/// A socket that the runtime knows, and the answers to its clients.
+enum Listening {
+    Unix(tokio::net::UnixListener, Router),
+    Tcp(tokio::net::TcpListener, Router),
+    #[cfg(feature = "https")]
+    Tls(tokio::net::TcpListener, Router, tokio_rustls::TlsAcceptor),
+}
+
+impl Listening {
+    fn of<B: ControlBackend>(socket: Socket, backend: &Arc<B>) -> std::io::Result<Self> {
+        let router = |access| router(backend.clone(), &access);
+        let tcp = |listener: TcpListener| {
+            listener.set_nonblocking(true)?;
+            let is_local = listener.local_addr()?.ip().is_loopback();
+            std::io::Result::Ok((tokio::net::TcpListener::from_std(listener)?, is_local))
+        };
+        match socket {
+            Socket::Unix(listener) => {
+                listener.set_nonblocking(true)?;
+                Ok(Self::Unix(tokio::net::UnixListener::from_std(listener)?, router(Access::Owner)))
+            }
+            Socket::Tcp(listener, token) => match tcp(listener)? {
+                (listener, true) => Ok(Self::Tcp(listener, router(Access::Local(token)))),
+                (_, false) => Err(unprotected("other machines reach this address, and nothing is encrypted")),
+            },
+            #[cfg(feature = "https")]
+            Socket::Tls(listener, token, credentials) => {
+                let (listener, is_local) = tcp(listener)?;
+                let access = match token {
+                    token if is_local => Access::Local(token),
+                    Some(token) => Access::Remote(token),
+                    None => return Err(unprotected("other machines reach this address, and there is no token")),
+                };
+                Ok(Self::Tls(listener, router(access), secured::acceptor(&credentials)))
+            }
+        }
+    }
+
+    async fn serve(self, stopping: watch::Receiver<bool>) {
+        match self {
+            Self::Unix(listener, router) => accept_from(listener, router, stopping).await,
+            Self::Tcp(listener, router) => accept_from(listener, router, stopping).await,
+            #[cfg(feature = "https")]
+            Self::Tls(listener, router, acceptor) => secured::accept_from(listener, router, acceptor, stopping).await,
+        }
+    }
+}
+
+fn unprotected(why: &str) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidInput, why)
 }
 
 /// Serves connections until `stopping` is set, then finishes the open ones.
@@ -176,7 +244,8 @@ where
     while connections.join_next().await.is_some() {}
 }
 
-async fn serve_connection(
+/// Serves one connection until it ends, `stopping` is set or its time is over.
+pub(super) async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
     mut stopping: watch::Receiver<bool>,
@@ -210,8 +279,8 @@ fn router<B: ControlBackend>(backend: Arc<B>, access: &Access) -> Router {
     }
     for (path, content, text) in PAGES {
         let access = access.clone();
-        let handler = async move |request: Request| match access.check(Method::Get, request.headers()) {
-            Ok(()) => response(StatusCode::OK, content, text.to_owned()),
+        let handler = async move |request: Request| match access.check(Method::Get, true, request.headers()) {
+            Ok(_) => response(StatusCode::OK, content, text.to_owned()),
             Err(error) => refused(error),
         };
         router = router.route(path, on(MethodFilter::GET, handler));
@@ -243,20 +312,31 @@ async fn ask(
     access: &Access,
     request: Request,
 ) -> Result<Value, ApiError> {
-    access.check(route.method, request.headers())?;
+    let allowed = access.check(route.method, route.is_open, request.headers())?;
+    if let (Allowed::Known, Some(proof)) = (allowed, request.extensions().get::<Proof>()) {
+        proof.give();
+    }
     let query = request.uri().query().unwrap_or_default().to_owned();
     let body = tokio::time::timeout(REQUEST_TIME, to_bytes(request.into_body(), REQUEST_BYTES_MAX)).await;
     let body = body
         .map_err(|_| ApiError::new(408, "the body did not arrive in time"))?
         .map_err(|_| ApiError::new(413, format!("the body is cut off or longer than {REQUEST_BYTES_MAX} bytes")))?;
     let asked = if route.method == Method::Get { query.as_bytes() } else { &body };
-    backend.call((route.decode)(asked)?).await
+    backend.call((route.decode)(asked)?).await.map_err(|error| match allowed {
+        Allowed::Known => error,
+        // The reason may name members.
+        Allowed::Stranger => ApiError::new(error.status, "no").advice("with the token the answer says why"),
+    })
 }
 
 fn refused(error: ApiError) -> Response {
     let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = serde_json::to_string(&ErrorBody { error }).expect("strings are JSON");
-    response(status, Content::Json, body + "\n") // the newline is for terminals
+    let mut response = response(status, Content::Json, body + "\n"); // the newline is for terminals
+    if status == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
 }
 
 fn response(status: StatusCode, content: Content, body: String) -> Response {

@@ -11,7 +11,6 @@ pub mod address;
 mod answer;
 pub mod client;
 pub mod handshake;
-mod handshaking;
 pub mod member;
 pub mod memory;
 pub mod reply;

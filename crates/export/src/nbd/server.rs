@@ -4,11 +4,11 @@
 //! that breaks the protocol or disconnects loses its connection. It never affects another client. Source:
 //! `doc/proto.md`.
 
-use super::handshaking::{Admission, ConnectionCounts, CountedConnection, Handshaking};
 use super::memory::Memory;
 use super::session::{Export, Limits, serve_admitted};
 use super::stream::{ByteStream, Closing, ReceiveError};
 use super::tls::Security;
+use crate::handshaking::{Admission, ConnectionCounts, CountedConnection, Handshaking};
 use crate::volume::Volume;
 use engine::{Block, Buffer, Clock, Moment};
 use io::RealClock;
@@ -238,7 +238,8 @@ impl<V: Volume> Server<V> {
     /// Serves a connection, which starts in the handshake.
     fn add(&self, stream: Stream) {
         let (peer, most) = (stream.peer(), self.0.limits.handshaking);
-        let counted = self.0.handshaking.borrow_mut().add(&self.0.counts, peer, Some(stream.clone()), most);
+        let evicted = stream.clone();
+        let counted = self.0.handshaking.borrow_mut().add(&self.0.counts, peer, move || evicted.shutdown(), most);
         self.serve(stream, counted);
     }
 

@@ -10,14 +10,16 @@
 
 use super::answer::{Answer, descriptors, status_bytes};
 use super::handshake::{ExportInfo, Negotiated, ServerHandshake, ServerProgress};
-use super::handshaking::Admission;
 use super::memory::{Account, Memory, Source};
 use super::request::{Command, Request, RequestDecoder, RequestEvent};
 use super::stream::{Batch, ByteStream, Closing, Outbox, ReceiveError, Receiver, Waiter};
 use super::tls::Security;
 #[cfg(feature = "tls")]
-use super::tls::{Credentials, TlsStream};
+use super::tls::TlsStream;
 use super::wire::WireError;
+#[cfg(feature = "tls")]
+use crate::Credentials;
+use crate::handshaking::Admission;
 use crate::volume::{Durability, Volume, VolumeError};
 use engine::{Block, Pool};
 use futures_util::future::{Either, LocalBoxFuture, select};

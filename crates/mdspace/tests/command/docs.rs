@@ -101,7 +101,7 @@ fn mdadms_configuration_is_understood_as_the_page_says() {
 
 #[test]
 fn certificates_are_made_and_asked_for_as_the_page_says() {
-    assert_eq!(run_page("docs/tls.md"), 2);
+    assert_eq!(run_page("docs/tls.md"), 4);
 }
 
 #[test]

@@ -14,6 +14,8 @@ mod forced;
 mod geometry;
 mod grow;
 mod holes;
+#[cfg(feature = "tls")]
+mod https;
 mod hung;
 mod images;
 mod inner;

@@ -323,6 +323,12 @@ fn sockets_are_taken_over_and_the_service_manager_is_told() {
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains(reason) && text.contains("FileDescriptorName="), "{text}");
     }
+    let anywhere = TcpListener::bind("0.0.0.0:0").expect("a free port");
+    let (mut command, _sockets) = activated(&here, "serve a b", vec![anywhere.into()], "http");
+    let output = command.output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("other machines") && text.contains("--http-tls-certificates DIR"), "{text}");
     assert_eq!(json!(here.run("examine --json a b").ok().status), 0, "refusals changed nothing");
 }
 

@@ -5,6 +5,7 @@
 const KEPT = 120; // points of a plot
 const points = [];
 let before = null;
+let latest = null; // the status that is shown
 
 const at = (id) => document.getElementById(id);
 
@@ -28,17 +29,33 @@ function since(now, earlier) {
   return { bytes: now.bytes - (earlier ? earlier.bytes : 0), mean: count > 0 ? nanos / count : null };
 }
 
+// The token is of this tab alone. The browser sends it to no other page or port, and forgets it with the tab. A browser
+// that stores nothing has it until the page is loaded again.
+let token = "";
+let locked = false; // Until a token is entered, as the server refuses the last one.
+
+function useToken(text) {
+  token = text;
+  try { sessionStorage.setItem("token", text); } catch { /* nothing is stored */ }
+}
+
+function storedToken() {
+  try { return sessionStorage.getItem("token") ?? ""; } catch { return ""; }
+}
+
 async function ask(route, body) {
-  const options = body === undefined ? {} : {
-    method: "POST",
-    headers: { "Content-Type": "application/json", "Authorization": `Bearer ${at("token").value}` },
-    body: JSON.stringify(body),
-  };
+  const options = { headers: token ? { "Authorization": `Bearer ${token}` } : {} };
+  if (body !== undefined) {
+    options.method = "POST";
+    options.headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
   const answer = await fetch(route, options);
   const value = await answer.json();
   if (!answer.ok) {
     const { member, field, message, advice } = value.error;
-    throw new Error([member, field, message].filter(Boolean).join(": ") + (advice ? ` (${advice})` : ""));
+    const text = [member, field, message].filter(Boolean).join(": ") + (advice ? ` (${advice})` : "");
+    throw Object.assign(new Error(text), { status: answer.status });
   }
   return value;
 }
@@ -93,6 +110,51 @@ function memberRow(member, measured, earlier, seconds) {
   if (member.errors > 0) cells[7].classList.add("bad");
   button.textContent = member.state === "in_sync" || member.state === "recovering" ? "fail" : "remove";
   button.setAttribute("aria-label", `${button.textContent} ${member.name}`);
+  return row;
+}
+
+// What a command would do to the array as it is shown. The server refuses what it cannot do, and changes nothing then.
+const kept = "A device that holds data is refused.";
+
+function addText(member) {
+  if (!latest || latest.missing.length === 0) return `Add ${member} as a spare? No slot is empty. ${kept}`;
+  const slots = latest.missing.length === 1 ? `slot ${latest.missing[0]}` : `one of the slots ${latest.missing.join(", ")}`;
+  return `Add ${member} for ${slots}? Its contents are rebuilt from the other members, beside requests. ${kept}`;
+}
+
+function replaceText(member, by) {
+  const stays = `${member} stays in use until the other holds everything, and is faulty then.`;
+  return by === "" ? `Replace ${member} by a spare? ${stays}` : `Replace ${member} by ${by}? ${stays} ${kept}`;
+}
+
+// The members that can be replaced. The choice survives an update.
+function offerReplacing(status) {
+  const names = status.members.filter((member) => member.state === "in_sync").map((member) => member.name);
+  const select = at("replace-member");
+  const offered = [...select.options].map((option) => option.value);
+  if (names.length === offered.length && names.every((name, index) => name === offered[index])) return;
+  const chosen = select.value;
+  select.replaceChildren(...names.map((name) => new Option(name, name, false, name === chosen)));
+}
+
+function leftOutRow({ name, reason }) {
+  const key = `left out ${name}`;
+  if (!rows.has(key)) {
+    const [row, number, heading, why, last] = ["tr", "td", "th", "td", "td"].map((tag) => document.createElement(tag));
+    [number.textContent, heading.textContent, heading.scope, why.colSpan] = ["–", name, "row", columns - 1];
+    const button = document.createElement("button");
+    button.textContent = "re-add";
+    button.setAttribute("aria-label", `re-add ${name}`);
+    button.addEventListener("click", () => {
+      const text = `Re-add ${name}? It gets what was written since it left, by the write-intent bitmaps; without them it is refused.`;
+      if (confirm(text)) change("/v1/members/re-add", { member: name });
+    });
+    last.append(button);
+    row.append(number, heading, why, last);
+    rows.set(key, { row, why });
+  }
+  const { row, why } = rows.get(key);
+  why.textContent = `not used: ${reason}`;
   return row;
 }
 
@@ -160,6 +222,7 @@ function map(scrub, status) {
 }
 
 function show(status, measures) {
+  latest = status;
   const seconds = (measures.nanos - (before ? before.nanos : 0)) / 1e9;
   const known = new Map((before ? before.members : []).map((member) => [member.name, member]));
   const measured = new Map(measures.members.map((member) => [member.name, member]));
@@ -180,7 +243,8 @@ function show(status, measures) {
     at("sweep-text").textContent = `${action}: ${percent.toFixed(1)} % (${size(done_bytes)} of ${size(total_bytes)}), ${rate}`;
   }
   const wanted = status.members.map((member) => memberRow(member, measured.get(member.name), known.get(member.name), seconds));
-  wanted.push(...status.missing.map(missingRow));
+  wanted.push(...status.missing.map(missingRow), ...status.left_out.map(leftOutRow));
+  offerReplacing(status);
   const shown = [...at("members").children];
   if (wanted.length !== shown.length || wanted.some((row, index) => row !== shown[index])) at("members").replaceChildren(...wanted);
   const read = since(measures.requests.read, before && before.requests.read);
@@ -198,29 +262,50 @@ function show(status, measures) {
   before = measures;
 }
 
+function lock(is) {
+  locked = is;
+  document.body.classList.toggle("locked", is);
+}
+
 async function look() {
   try {
     const status = await ask("/v1/status");
     show(status, await ask("/v1/measures"));
     map((await ask("/v1/scrub")).scrub, status);
+    lock(false);
     if (at("message").dataset.lost) {
       at("message").textContent = "";
       delete at("message").dataset.lost;
     }
   } catch (error) {
-    at("message").textContent = `The server does not answer: ${error.message}`;
+    if (error.status === 401) lock(true);
+    at("message").textContent = error.status !== 401 ? `The server does not answer: ${error.message}`
+      : token ? "This is not the server's token." : "The server shows the array to those who enter its token.";
     at("message").dataset.lost = "yes";
   }
 }
 
-at("token-form").addEventListener("submit", (event) => event.preventDefault());
+at("token").addEventListener("change", () => useToken(at("token").value));
+at("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  useToken(at("token").value);
+  look();
+});
 at("add-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  change("/v1/members/add", { member: at("add-member").value });
+  const member = at("add-member").value;
+  if (confirm(addText(member))) change("/v1/members/add", { member });
+});
+at("replace-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const [member, by] = [at("replace-member").value, at("replace-with").value.trim()];
+  if (confirm(replaceText(member, by))) change("/v1/members/replace", by === "" ? { member } : { member, with: by });
 });
 at("set-form").addEventListener("submit", (event) => {
   event.preventDefault();
   change("/v1/set", { [at("set-key").value]: at("set-value").value });
 });
+useToken(storedToken());
+at("token").value = token;
 look();
-setInterval(look, 1000);
+setInterval(() => { if (!locked) look(); }, 1000);

@@ -6,10 +6,11 @@ mod certificates;
 
 use super::memory;
 use super::pipe::pipe;
+use crate::Credentials;
 use crate::memory::MemoryVolume;
 use crate::nbd::session::{Ended, Export, Limits, serve};
 use crate::nbd::stream::{ByteStream, Closing, ReceiveError};
-use crate::nbd::tls::{Credentials, Security, TlsStream};
+use crate::nbd::tls::{Security, TlsStream};
 use crate::nbd::wire::{Greeting, OPTION_MAGIC, OptionReplyHeader, option};
 use certificates::Authority;
 use engine::Pool;

@@ -4,13 +4,11 @@
 //! nbdkit. Pre-shared keys are not supported, because rustls has none. Source: `doc/proto.md`, section "TLS support".
 
 #[cfg(feature = "tls")]
-mod credentials;
-#[cfg(feature = "tls")]
 mod stream;
 
 use super::handshake::Tls;
 #[cfg(feature = "tls")]
-pub use credentials::Credentials;
+use crate::Credentials;
 #[cfg(feature = "tls")]
 pub(crate) use stream::TlsStream;
 

@@ -4,7 +4,7 @@
 //! RFC 8446, 4.6.3 allows. So receiver and sender need no coordination, and dropping the receiver leaves the other
 //! direction intact. The connection is never borrowed across an await.
 
-use super::Credentials;
+use crate::Credentials;
 use crate::nbd::stream::ByteStream;
 use engine::{Block, Buffer, Pool};
 use rustls::{Connection, ServerConnection};

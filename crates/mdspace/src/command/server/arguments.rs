@@ -1,7 +1,7 @@
 //! Arguments of `mdspace serve`.
 
 use crate::command::opening::arguments::AssembleArguments;
-use crate::command::server::nbd_address::{NbdAddress, parse_loopback};
+use crate::command::server::nbd_address::{NbdAddress, parse_address};
 use crate::command::server::settings::parse_stripe_size;
 use crate::command::server::socket_access::{AccessArguments, ControlAccessArguments};
 use crate::command::text::size::{Size, parse_sensible};
@@ -62,13 +62,20 @@ pub(crate) struct ServeArguments {
     #[command(flatten)]
     pub(crate) control_access: ControlAccessArguments,
 
-    /// Also serve the page, metrics and control over HTTP on this loopback address, such as 127.0.0.1:9187
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_loopback, help_heading = "Control and watching")]
+    /// Also serve the page, metrics and control over HTTP on this address, such as 127.0.0.1:9187; where other machines
+    /// reach it, only with --http-tls-certificates and --http-token-file
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address, help_heading = "Control and watching")]
     pub(crate) http: Option<SocketAddr>,
 
-    /// File with the token that HTTP clients need for changes; without a token HTTP changes nothing
+    /// File with the token that HTTP clients need for changes, and from other machines for reads, too; without a token
+    /// HTTP changes nothing
     #[arg(long, value_name = "FILE", help_heading = "Control and watching")]
     pub(crate) http_token_file: Option<PathBuf>,
+
+    /// Serve HTTP through TLS only (https), with server-cert.pem and server-key.pem in this directory
+    #[cfg(feature = "tls")]
+    #[arg(long, value_name = "DIR", help_heading = "Control and watching")]
+    pub(crate) http_tls_certificates: Option<PathBuf>,
 
     /// Size of writes to the write-intent bitmap
     #[arg(long, value_enum, default_value_t = WriteSize::Preferred, help_heading = "Tuning")]

@@ -6,6 +6,8 @@
 use crate::command::server::arguments::ServeArguments;
 use crate::command::text::failure::Failure;
 use crate::names::name_of;
+#[cfg(feature = "tls")]
+use export::Credentials;
 use export::control::{ApiError, Command, ControlBackend, ControlServer, Socket, Token};
 use futures_channel::{mpsc, oneshot};
 use io::net::SocketAccess;
@@ -13,6 +15,8 @@ use serde_json::Value;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
+#[cfg(feature = "tls")]
+use std::path::Path;
 use std::path::PathBuf;
 
 /// Mode bits of a token file that let users other than its owner and group read the token, or any other user replace
@@ -38,6 +42,9 @@ pub(crate) struct Http {
     listener: TcpListener,
     /// The token that allows changes; without one HTTP changes nothing.
     token: Option<Token>,
+    /// With these every request goes through TLS.
+    #[cfg(feature = "tls")]
+    credentials: Option<Credentials>,
 }
 
 impl Http {
@@ -45,25 +52,88 @@ impl Http {
     pub(crate) fn listen(address: SocketAddr) -> Result<Self, Failure> {
         let listener = TcpListener::bind(address);
         let listener = listener.map_err(|error| Failure::refused(format!("--http: {address}: {error}")))?;
-        Ok(Self { listener, token: None })
+        Ok(Self::on(listener))
     }
 
-    /// The listener and the token that `serve` is to use; `None` without HTTP.
+    fn on(listener: TcpListener) -> Self {
+        #[cfg(feature = "tls")]
+        return Self { listener, token: None, credentials: None };
+        #[cfg(not(feature = "tls"))]
+        return Self { listener, token: None };
+    }
+
+    /// The listener, the token and the certificates that `serve` is to use; `None` without HTTP. Nothing listens on an
+    /// address that other machines reach before there are a token and certificates.
     pub(super) fn of(arguments: &ServeArguments, inherited: Option<TcpListener>) -> Result<Option<Self>, Failure> {
+        let token = arguments.http_token_file.as_ref().map(read_token).transpose()?;
+        #[cfg(feature = "tls")]
+        let credentials = arguments.http_tls_certificates.as_deref().map(load).transpose()?;
+        #[cfg(feature = "tls")]
+        let is_protected = credentials.is_some();
+        #[cfg(not(feature = "tls"))]
+        let is_protected = false;
+        let check = |address: SocketAddr| check_reach(address, is_protected, token.is_some());
         let http = match (arguments.http, inherited) {
             (Some(_), Some(_)) => {
                 return Err(Failure::refused("--http: the service manager passed a socket for HTTP already"));
             }
-            (Some(address), None) => Self::listen(address)?,
-            (None, Some(listener)) => Self { listener, token: None },
-            (None, None) if arguments.http_token_file.is_some() => {
-                return Err(Failure::refused("--http-token-file: HTTP is off").advise("add --http HOST:PORT"));
+            (Some(address), None) => {
+                check(address)?;
+                Self::listen(address)?
             }
+            (None, Some(listener)) => {
+                let address = listener.local_addr().map_err(|error| Failure::refused(format!("http: {error}")))?;
+                check(address)?;
+                Self::on(listener)
+            }
+            (None, None) if token.is_some() => return Err(without_http("--http-token-file")),
+            (None, None) if is_protected => return Err(without_http("--http-tls-certificates")),
             (None, None) => return Ok(None),
         };
-        let token = arguments.http_token_file.as_ref().map(read_token).transpose()?;
-        Ok(Some(Self { token, ..http }))
+        #[cfg(feature = "tls")]
+        return Ok(Some(Self { token, credentials, ..http }));
+        #[cfg(not(feature = "tls"))]
+        return Ok(Some(Self { token, ..http }));
     }
+
+    /// The URL for clients, and the socket to serve.
+    fn open(self) -> std::io::Result<(String, Socket)> {
+        let address = self.listener.local_addr()?;
+        #[cfg(feature = "tls")]
+        if let Some(credentials) = self.credentials {
+            return Ok((format!("https://{address}"), Socket::Tls(self.listener, self.token, credentials)));
+        }
+        Ok((format!("http://{address}"), Socket::Tcp(self.listener, self.token)))
+    }
+}
+
+fn without_http(option: &str) -> Failure {
+    Failure::refused(format!("{option}: HTTP is off")).advise("add --http HOST:PORT")
+}
+
+/// Refuses an address that other machines reach, unless TLS and a token protect it.
+fn check_reach(address: SocketAddr, is_protected: bool, has_token: bool) -> Result<(), Failure> {
+    let refused = |how: &str| Failure::refused(format!("--http: {address} can be reached from other machines, {how}"));
+    let tunnel = "or use 127.0.0.1 and a tunnel";
+    let certificates = if cfg!(feature = "tls") { "add --http-tls-certificates DIR" } else { "build with TLS" };
+    match (is_protected, has_token) {
+        _ if address.ip().is_loopback() => Ok(()),
+        (true, true) => Ok(()),
+        (true, false) => Err(refused("and without a token each of them could read")
+            .advise(format!("add --http-token-file FILE, {tunnel}"))),
+        (false, true) => Err(refused("unencrypted").advise(format!("{certificates}, {tunnel}"))),
+        (false, false) => {
+            Err(refused("unencrypted").advise(format!("{certificates} and --http-token-file FILE, {tunnel}")))
+        }
+    }
+}
+
+#[cfg(feature = "tls")]
+fn load(directory: &Path) -> Result<Credentials, Failure> {
+    Credentials::load(directory, false).map_err(|error| {
+        Failure::refused(format!("--http-tls-certificates: {error}"))
+            .advise("docs/tls.md explains how to make certificates")
+    })
 }
 
 fn read_token(path: &PathBuf) -> Result<Token, Failure> {
@@ -87,9 +157,10 @@ impl Control {
     pub(super) fn start(self, backend: Backend) -> std::io::Result<(ControlServer, Addresses)> {
         let mut others = Vec::new();
         let mut http = None;
-        if let Some(Http { listener, token }) = self.http {
-            http = Some(format!("http://{}", listener.local_addr()?));
-            others.push(Socket::Tcp(listener, token));
+        if let Some(opened) = self.http.map(Http::open).transpose()? {
+            let (url, socket) = opened;
+            http = Some(url);
+            others.push(socket);
         }
         let (server, control) = match self.source {
             ControlSource::Path(path, access) => {

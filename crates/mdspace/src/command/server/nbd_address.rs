@@ -1,7 +1,7 @@
 //! Where NBD clients connect: `unix:PATH` or `tcp:HOST:PORT`.
 //!
 //! Unencrypted TCP is for this machine alone unless the user says otherwise: the NBD export checks
-//! [`NbdAddress::is_reached_by_others`]. HTTP, which is never encrypted, is always for this machine alone.
+//! [`NbdAddress::is_reached_by_others`], and `serve` does the same for HTTP. `up` serves HTTP for this machine alone.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ impl FromStr for NbdAddress {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             Some(("unix", path)) if !path.is_empty() => Ok(Self::Unix(path.into())),
-            Some(("tcp", address)) => parse_socket(address).map(Self::Tcp),
+            Some(("tcp", address)) => parse_address(address).map(Self::Tcp),
             _ => Err("expected unix:PATH or tcp:HOST:PORT".to_owned()),
         }
     }
@@ -44,7 +44,8 @@ impl NbdAddress {
     }
 }
 
-fn parse_socket(text: &str) -> Result<SocketAddr, String> {
+/// An IP address, or `localhost`, and a port.
+pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let address = match text.strip_prefix("localhost:") {
         Some(port) => port.parse().ok().map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)),
         None => text.parse().ok(),
@@ -54,7 +55,7 @@ fn parse_socket(text: &str) -> Result<SocketAddr, String> {
 
 /// A loopback address, which other machines cannot reach.
 pub(crate) fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
-    let address = parse_socket(text)?;
+    let address = parse_address(text)?;
     if address.ip().is_loopback() {
         return Ok(address);
     }
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn http_is_for_this_machine_alone() {
+    fn the_page_of_up_is_for_this_machine_alone() {
         for text in ["0.0.0.0:80", "192.0.2.1:80", "[::]:80"] {
             let error = parse_loopback(text).expect_err(text);
             assert!(error.contains("other machines"), "{text}: {error}");

@@ -48,6 +48,9 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
     let machine = machine.with_maps(arguments.assemble.maps.read()?).over(arguments.assemble.overlay.directory())?;
     machine.answers_from_memory.set(arguments.cache == CacheMode::Writeback);
     machine.run(async {
+        // Before any member is opened: what is refused here leaves the array alone.
+        let inherited = Inherited::take()?;
+        let http = Http::of(arguments, inherited.http)?;
         let inner = arguments.inner.as_deref();
         let target = machine.open_target(&arguments.assemble, inner, purpose, policy_of(arguments)).await?;
         check_writes(&target, purpose)?;
@@ -70,10 +73,9 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
             let uuid: ArrayUuid = status.uuid.parse().map_err(Failure::refused)?;
             Sockets::of_array(&status.name, uuid)
         };
-        let inherited = Inherited::take()?;
         let nbd = nbd_sources(&arguments.nbd, inherited.nbd, own_sockets)?;
         let source = control_source(arguments, inherited.control, own_sockets)?;
-        let control = Control { source, http: Http::of(arguments, inherited.http)? };
+        let control = Control { source, http };
         let server = ArrayServer::start(&machine, target, nbd, &arguments.exports, control).await?;
         print(&server.greeting(arguments.json))?;
         activation::ready(&server.headline());

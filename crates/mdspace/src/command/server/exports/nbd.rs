@@ -11,10 +11,10 @@ use crate::command::server::nbd_address::NbdAddress;
 use crate::command::server::socket_access::warn_of_closed_directory;
 use crate::command::server::volume::Served;
 use crate::command::text::failure::Failure;
+#[cfg(feature = "tls")]
+use export::Credentials;
 use export::nbd::server::{Server, ServerLimits};
 use export::nbd::session::Export;
-#[cfg(feature = "tls")]
-use export::nbd::tls::Credentials;
 use export::nbd::tls::Security;
 use futures_util::future::LocalBoxFuture;
 use io::net::{Listener, SocketAccess};

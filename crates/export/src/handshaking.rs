@@ -7,9 +7,9 @@
 //! oldest. So a flood from one address evicts its own connections, and other clients at that address are safe once they
 //! send. After the handshake a client is admitted to the served connections, and waits while they are at their limit.
 //!
-//! Nothing here receives or sends. `tests/attack.py` tests it against a running server.
+//! NBD and HTTP through TLS count their connections here. Nothing here receives or sends: the owner of a connection says
+//! how it is closed. `tests/attack.py` tests it against a running server.
 
-use io::net::Stream;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -19,7 +19,7 @@ use std::task::{Poll, Waker};
 
 /// The numbers of a server's connections.
 #[derive(Default)]
-pub(super) struct ConnectionCounts {
+pub(crate) struct ConnectionCounts {
     /// All connections.
     present: Cell<usize>,
     /// The connections past the handshake.
@@ -30,12 +30,12 @@ pub(super) struct ConnectionCounts {
 
 impl ConnectionCounts {
     /// The number of connections past the handshake.
-    pub(super) fn admitted(&self) -> usize {
+    pub(crate) fn admitted(&self) -> usize {
         self.admitted.get()
     }
 
     /// The number of all connections.
-    pub(super) fn present(&self) -> usize {
+    pub(crate) fn present(&self) -> usize {
         self.present.get()
     }
 }
@@ -53,12 +53,14 @@ enum Stage {
     Past,
 }
 
+/// Closes a connection.
+type Evict = Box<dyn FnOnce()>;
+
 /// A connection's progress, shared by its own task and the accepting one.
-#[derive(Debug)]
 struct Peer {
     stage: Cell<Stage>,
-    /// The stream, with which the accepting task evicts the connection. `None` once that is over.
-    stream: RefCell<Option<Stream>>,
+    /// With this the accepting task evicts the connection. `None` once that is over.
+    evict: RefCell<Option<Evict>>,
 }
 
 impl Peer {
@@ -69,12 +71,12 @@ impl Peer {
     /// The client is admitted, or has left.
     fn pass(&self) {
         self.reach(Stage::Past);
-        self.stream.take();
+        self.evict.take();
     }
 }
 
 /// A connection. It counts until it is dropped.
-pub(super) struct CountedConnection {
+pub(crate) struct CountedConnection {
     counts: Rc<ConnectionCounts>,
     peer: Rc<Peer>,
     is_admitted: bool,
@@ -82,13 +84,13 @@ pub(super) struct CountedConnection {
 
 impl CountedConnection {
     /// A callback for each receive: the client has sent something.
-    pub(super) fn on_receive(&self) -> impl Fn() + use<> {
+    pub(crate) fn on_receive(&self) -> impl Fn() + use<> {
         let peer = self.peer.clone();
         move || peer.reach(Stage::Active)
     }
 
     /// The handshake is finished. Waits until fewer than `most` connections are admitted.
-    pub(super) async fn admit(&mut self, most: usize) {
+    pub(crate) async fn admit(&mut self, most: usize) {
         self.peer.reach(Stage::Waiting);
         poll_fn(|context| {
             let admitted = self.counts.admitted.get();
@@ -133,26 +135,26 @@ impl Origin {
 
 /// The connections in the handshake, in order of arrival.
 #[derive(Default)]
-pub(super) struct Handshaking(Vec<(Origin, Rc<Peer>)>);
+pub(crate) struct Handshaking(Vec<(Origin, Rc<Peer>)>);
 
 impl Handshaking {
-    /// Adds a connection. When `most` are already here, it evicts another.
-    pub(super) fn add(
+    /// Adds a connection, which `evict` closes. When `most` are already here, it evicts another.
+    pub(crate) fn add(
         &mut self,
         counts: &Rc<ConnectionCounts>,
         address: Option<IpAddr>,
-        stream: Option<Stream>,
+        evict: impl FnOnce() + 'static,
         most: usize,
     ) -> CountedConnection {
         let origin = Origin::of(address);
         self.0.retain(|(_, peer)| peer.stage.get() != Stage::Past);
         while self.0.len() >= most.max(1) {
             let (_, peer) = self.0.remove(self.victim(origin));
-            if let Some(stream) = peer.stream.take() {
-                stream.shutdown();
+            if let Some(evict) = peer.evict.take() {
+                evict();
             }
         }
-        let peer = Rc::new(Peer { stage: Cell::new(Stage::Silent), stream: RefCell::new(stream) });
+        let peer = Rc::new(Peer { stage: Cell::new(Stage::Silent), evict: RefCell::new(Some(Box::new(evict))) });
         self.0.push((origin, peer.clone()));
         counts.present.set(counts.present.get() + 1);
         CountedConnection { counts: counts.clone(), peer, is_admitted: false }
@@ -197,7 +199,7 @@ mod tests {
     #[test]
     fn a_flood_from_one_address_evicts_only_its_own_connections() {
         let (counts, mut handshaking) = (Rc::default(), Handshaking::default());
-        let mut take = |from: &str| handshaking.add(&counts, address(from), None, 4);
+        let mut take = |from: &str| handshaking.add(&counts, address(from), || {}, 4);
         let [a, b, c] = ["192.0.2.1", "2001:db8::1", "192.0.2.9"].map(&mut take);
         let flood: Vec<_> = (1..100).map(|host| take(&format!("2001:db8:0:1::{host}"))).collect();
         let is_in = |counted: &CountedConnection, handshaking: &Handshaking| {
@@ -213,7 +215,7 @@ mod tests {
     #[test]
     fn of_one_address_silent_connections_are_evicted_first_and_the_oldest_of_them() {
         let (counts, mut handshaking) = (Rc::default(), Handshaking::default());
-        let mut take = || handshaking.add(&counts, address("127.0.0.1"), None, 3);
+        let mut take = || handshaking.add(&counts, address("127.0.0.1"), || {}, 3);
         let (first, second, third) = (take(), take(), take());
         first.on_receive()();
         let fourth = take();
@@ -233,7 +235,7 @@ mod tests {
     #[test]
     fn a_client_waits_for_a_place_and_gets_the_next_that_is_free() {
         let (counts, mut handshaking) = (Rc::default(), Handshaking::default());
-        let mut take = || handshaking.add(&counts, None, None, 3);
+        let mut take = || handshaking.add(&counts, None, || {}, 3);
         let (mut first, mut second) = (take(), take());
         assert!(first.admit(1).now_or_never().is_some());
         {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The server's certificate and key, and its requirements for clients.
 #[derive(Clone)]
-pub struct Credentials(pub(super) Arc<ServerConfig>);
+pub struct Credentials(pub(crate) Arc<ServerConfig>);
 
 impl Credentials {
     /// Loads the files in `directory`. With `verify_peer`, a client needs a certificate signed by the authority in
