@@ -278,7 +278,10 @@ pub(super) const OPTIONS: &[Opt] = &[
         Some('U'),
         Value,
         &[Assemble],
-        Ours("`uuid`, `name`, `homehost`, `no-bbl`, `resync`, `super-minor`: `mdspace update`; the others: not yet"),
+        Ours(
+            "`uuid`, `name`, `homehost`, `no-bbl`, `resync`, `super-minor`, `metadata`, `byteorder`: `mdspace update`; the \
+             others: not yet",
+        ),
     ),
     row(&["update"], Some('U'), Value, &[Manage], Later("`mdspace update`, while the array is not served")),
     row(&["update"], Some('U'), Value, &[Misc], CONTAINERS),
