@@ -81,8 +81,9 @@ for number in 0 1 2; do hand copy m$number 0 kept$number 0 -1; done
 "$mdspace" update --byteorder "${members[@]}"
 flushed
 for number in 0 1 2; do
-    "$turn" --swap kept$number
-    cmp kept$number m$number || fail "m$number is not what it was before the turn"
+    hand copy m$number 0 turned 0 -1
+    "$turn" --swap turned
+    cmp kept$number turned || fail "m$number is not what it was before the turn"
 done
 md_reads_it() {
     assemble "${members[@]}"

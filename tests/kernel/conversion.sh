@@ -22,11 +22,16 @@ evidence() { "$mdspace" examine "${members[@]}"; }
 
 create() { # MEMBERS OPTION...
     blank "$1"
-    local chunk=(--chunk=64) whole=(--assume-clean)
+    local chunk=(--chunk=64)
     [ "$level" != 1 ] || chunk=()
-    [ "$level" != 0 ] || whole=()
-    mdadm --create /dev/md0 --quiet --run --metadata=0.90 --level="$level" "${chunk[@]}" "${whole[@]}" \
-        --raid-devices="$1" "${@:2}" "${members[@]}"
+    if [ "$level" = 0 ]; then # mdadm makes none with 0.90 any more
+        "$mdspace" create --level 0 --chunk 64K --metadata 0.90 "${members[@]}"
+        flushed
+        assemble "${members[@]}"
+    else
+        mdadm --create /dev/md0 --quiet --run --metadata=0.90 --level="$level" "${chunk[@]}" --assume-clean \
+            --raid-devices="$1" "${@:2}" "${members[@]}"
+    fi
     fill
     [ "$level" = 0 ] || sweep repair
     take_model

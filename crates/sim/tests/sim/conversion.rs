@@ -14,7 +14,7 @@ const OLD: Setup = Setup { version: Version::V0_90, component: OLD_COMPONENT, ..
 const SETUPS: [Setup; 4] = [
     OLD,
     Setup { level: Level::Raid6, slots: 4, ..OLD },
-    Setup { slots: 3, missing: &[1], ..OLD },
+    Setup { slots: 3, missing: &[1], version: Version::V0_90, ..RAID1 },
     Setup { version: Version::V0_90, ..RAID1 },
 ];
 
