@@ -31,6 +31,7 @@ wait $server
 units=tree/usr/lib/systemd/system
 mkdir -p tree/usr/bin $units
 ln "$mdspace" tree/usr/bin/mdspace 2>/dev/null || cp "$mdspace" tree/usr/bin/mdspace
+cp "$(command -v flock)" tree/usr/bin/
 cp "$root"/dist/*.{service,socket,timer} $units
 count=0
 for unit in $units/*; do

@@ -5,7 +5,7 @@
 #
 # Runs in a guest (tests/kernel/init.sh). No kernel of that order is here: tests/cases/superblock.py turns superblocks that
 # the driver made, and mdadm's own `--update=byteorder` turns back those that mdspace wrote, also of an array that it left
-# without a member and dirty. mdadm and the driver refuse a wrong checksum, and events that do not agree.
+# without a member and dirty. `mdspace update --byteorder` writes what mdadm's writes. mdadm and the driver refuse a wrong checksum, and events that do not agree.
 set -euo pipefail
 mdspace=$1 turn=$(realpath "${BASH_SOURCE[0]%/*}/../cases/superblock.py")
 . "$(dirname "$0")/common.sh"
@@ -74,6 +74,29 @@ writes "${members[@]:0:2}"
 md_takes "${members[@]}"
 is $md/degraded 1 || fail "md takes a member that missed a write"
 stop_md
+
+scene="update --byteorder"
+make
+for number in 0 1 2; do hand copy m$number 0 kept$number 0 -1; done
+"$mdspace" update --byteorder "${members[@]}"
+flushed
+for number in 0 1 2; do
+    hand copy m$number 0 turned 0 -1
+    "$turn" --swap turned
+    cmp kept$number turned || fail "m$number is not what it was before the turn"
+done
+md_reads_it() {
+    assemble "${members[@]}"
+    cmp model /dev/md0 || fail "md reads other bytes"
+    is $md/degraded 0 || fail "md finds slots that are not current"
+    checked
+    stop_md
+}
+md_reads_it
+make --bitmap=internal
+"$mdspace" update --byteorder "${members[@]}" | grep --quiet "bitmap: removed" || fail "no word of the bitmap"
+flushed
+md_reads_it
 
 scene="a bitmap"
 make --bitmap=internal

@@ -418,6 +418,7 @@ fn superblocks(log: &mut Log) -> Result<Verdict> {
     let changed = log.last_line()?;
     let (place, mdspace) = (Scratch::create("superblocks")?, root().join(MDSPACE));
     run_guest(log, &guest, "byte_order.sh", &[mdspace.as_os_str()])?;
+    run_guest(log, &guest, "conversion.sh", &[mdspace.as_os_str()])?;
     systems::record_a_block(log, &mdspace, &place.path)?;
     systems::goes_to_an_older_kernel(log, &mdspace, &place.path)?;
     Ok(Verdict::Passed(format!("{changed}; without the record of its logical block: {}", log.last_line()?)))

@@ -27,6 +27,9 @@ const FILES: &[(&str, &str)] = &[
     ("dist/mdspace-scrub@.service", "usr/lib/systemd/system"),
     ("dist/mdspace-scrub@.timer", "usr/lib/systemd/system"),
     ("dist/mdspace-monitor@.service", "usr/lib/systemd/system"),
+    ("dist/mdspace-incremental@.service", "usr/lib/systemd/system"),
+    // No directory of udev's: whether md's driver or mdspace takes members is for the administrator to say.
+    ("dist/64-mdspace.rules", "usr/share/doc/mdspace"),
     ("dist/prometheus-rules.yml", "usr/share/doc/mdspace"),
     ("dist/grafana-dashboard.json", "usr/share/doc/mdspace"),
     ("README.md", "usr/share/doc/mdspace"),

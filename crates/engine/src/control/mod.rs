@@ -9,6 +9,7 @@ mod behind;
 pub(crate) mod blocks;
 mod build;
 pub(crate) mod checksums;
+pub mod conversion;
 pub(crate) mod copies;
 pub mod create;
 mod difference;

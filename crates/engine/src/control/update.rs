@@ -4,7 +4,8 @@
 //! Data, events and roles stay as they are. The caller has locked the members, and knows that they belong together.
 //! Facts: mdadm(8), `--update`; mdadm's `super1.c` (`update_super1`): a bitmap on the members has the uuid, too. Linux
 //! before 6.19 refuses a superblock with a logical block, as that field was padding; it takes the largest block of the
-//! members (`md.c`: `super_1_load`, `mddev_stack_rdev_limits`).
+//! members (`md.c`: `super_1_load`, `mddev_stack_rdev_limits`). mdadm's `--update=byteorder` leaves a bitmap out, as its
+//! uuid is of the other order (`super0.c`: `load_super0`).
 
 use crate::base::buffer::Pool;
 use crate::control::inspect::{find_superblock, read_bad_blocks};
@@ -30,6 +31,8 @@ pub struct Change {
     pub resync: bool,
     /// The number of the array's device, which only metadata 0.90 has.
     pub preferred_minor: Option<u32>,
+    /// Write superblocks 0.90 of the other byte order in this one, without their bitmap.
+    pub byte_order: bool,
 }
 
 /// What will be written to a member.
@@ -50,11 +53,18 @@ pub struct Update {
 pub async fn plan<M: Member>(name: &str, member: &M, pool: &Pool, change: &Change) -> Result<Update, Refusal> {
     let before = find_superblock(name, member, pool).await?.superblock;
     let refuse = |field: &'static str, reason: &str| Err(Refusal::new(reason.to_owned()).of(name).field(field));
-    if before.clustered || before.other_byte_order || before.has_unknown_padding() {
-        return refuse(
-            "superblock",
-            "a cluster, another byte order or a newer kernel has made it, and it stays as it is",
-        );
+    if before.clustered || before.has_unknown_padding() {
+        return refuse("superblock", "a cluster or a newer kernel has made it, and it stays as it is");
+    }
+    if before.other_byte_order && !change.byte_order {
+        let refusal = Refusal::new("the other byte order: a big-endian machine made the array");
+        return Err(refusal.of(name).field("superblock.md_magic").advice("`mdspace update --byteorder` first"));
+    }
+    if change.byte_order && before.version != Version::V0_90 {
+        return refuse("superblock.md_magic", "only version 0.90 has a byte order");
+    }
+    if change.byte_order && before.reshape.is_some() {
+        return refuse("superblock.reshape_position", "a reshape is under way: let a machine of that order finish it");
     }
     if change.set_name.is_some() && before.version == Version::V0_90 {
         return refuse("superblock.set_name", "version 0.90 has no name");
@@ -83,6 +93,9 @@ pub async fn plan<M: Member>(name: &str, member: &M, pool: &Pool, change: &Chang
     }
     if let Some(minor) = change.preferred_minor {
         after = after.with_preferred_minor(minor);
+    }
+    if before.other_byte_order {
+        (after.other_byte_order, after.bitmap) = (false, None);
     }
     let bitmap = match after.bitmap_at().filter(|_| change.set_uuid.is_some()) {
         Some(at) => Some((at, with_uuid(name, member, pool, at, &after).await?)),
@@ -143,6 +156,17 @@ async fn with_uuid<M: Member>(
     let mut header = BitmapSuper::decode(&head, room).map_err(|defect| Refusal::defect(name, defect))?;
     header.uuid = superblock.set_uuid;
     Ok(header)
+}
+
+/// Checks that a superblock of the other byte order is among the members'.
+///
+/// # Errors
+/// When all are of this machine's order.
+pub fn check_byte_order<'a>(mut members: impl Iterator<Item = &'a Update>) -> Result<(), Refusal> {
+    if members.any(|update| update.before.other_byte_order) {
+        return Ok(());
+    }
+    Err(Refusal::new("the superblocks are of this machine's byte order already").field("superblock.md_magic"))
 }
 
 impl Update {

@@ -15,6 +15,7 @@
 
 mod area;
 mod checksum;
+mod convert;
 mod create;
 mod grow;
 mod listing;

@@ -165,6 +165,11 @@ impl Rest {
         disk.state = state.into();
     }
 
+    /// The number of the array's device.
+    pub(super) fn preferred_minor(&self) -> u32 {
+        self.0.md_minor.get()
+    }
+
     /// Sets the number of the array's device.
     pub(super) fn set_preferred_minor(&mut self, minor: u32) {
         self.0.md_minor = minor.into();

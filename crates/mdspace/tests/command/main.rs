@@ -41,6 +41,7 @@ mod stripe_log;
 mod support;
 mod terminal;
 mod transfer;
+mod udev;
 mod up;
 mod update;
 mod watching;

@@ -231,6 +231,11 @@ fn arrays_are_assembled_by_lines_without_a_uuid() {
     place.says("-A /dev/md7 --update=super-minor c d", "mdadm: /dev/md7 has been started");
     place.mdadm("-S /dev/md7").ok();
     assert_eq!(said(&place.mdadm("-E c").ok().text(), "Preferred Minor"), "7");
+    let old = place.mdadm("-E c").ok().text();
+    place.says("-A /dev/md7 --update=metadata c d", "mdadm: /dev/md7 has been started with 2 drives.");
+    place.mdadm("-S /dev/md7").ok();
+    let text = place.mdadm("-E c").ok().text();
+    assert_eq!(["Version", "Array UUID", "Name"].map(|field| said(&text, field)), ["1.0", said(&old, "UUID"), "7"]);
 }
 
 #[test]
@@ -453,7 +458,9 @@ fn nothing_of_somebodys_is_overwritten_and_what_is_not_here_changes_nothing() {
         ("--create /dev/md0 -R -l1 -n2 --write-behind a b", 2, "--write-behind: the members have no bitmap"),
         ("--zero-superblock a c", 2, ""),
         ("--zero-superblock a", 2, "--force"),
-        ("--assemble /dev/md0 --update=byteorder a b", 2, "--update=byteorder: not yet"),
+        ("--assemble /dev/md0 --update=ppl a b", 2, "--update=ppl: not yet"),
+        ("--assemble /dev/md0 --update=byteorder a b", 2, "only version 0.90 has a byte order"),
+        ("--assemble /dev/md0 --update=metadata a b", 2, "only metadata 0.90 becomes 1.0"),
         ("--assemble /dev/md0 --update=super-minor a b", 2, "only version 0.90 has it"),
         ("--assemble /dev/md0 --super-minor=7 a b", 1, "no array with the super-minor 7"),
         ("--assemble /dev/md0 --metadata=1.0 a b", 1, "No md superblock of version 1.0 on"),

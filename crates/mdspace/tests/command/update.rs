@@ -169,3 +169,82 @@ fn what_cannot_be_changed_is_refused_by_its_field_before_a_byte_is_written() {
     refused(&here, "update a b c --name y", &["c: not used: ", "current members alone"]);
     here.run("update a b --name y").ok();
 }
+
+#[test]
+fn metadata_0_90_becomes_1_0_with_its_uuid_and_its_data() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M --metadata 0.90 --preferred-minor 7 a b c").ok();
+    let payload: Vec<u8> = (0..1 << 20).map(|at: u32| (at % 251) as u8).collect();
+    here.run_with("write a b c", &payload).ok();
+    let before = here.contents(&MEMBERS);
+    let report = parsed(&here.run("update --metadata 1.0 --json c a b").ok().text());
+    assert_eq!((&report["before"]["metadata"], &report["after"]["metadata"]), (&"0.90".into(), &"1.0".into()));
+    assert_eq!(report["after"]["name"], "7");
+    for (before, after) in before.iter().zip(here.contents(&MEMBERS)) {
+        let (old, new) = (before.len() - (64 << 10), before.len() - (8 << 10));
+        assert!(before[..old] == after[..old] && before[new + 4096..] == after[new + 4096..], "data changed");
+        assert!(after[old..old + 4096].iter().all(|byte| *byte == 0), "the old superblock is left");
+    }
+    assert!(here.run("read a b c --length 1M").ok().stdout == payload);
+    refused(&here, "update --metadata 1.0 a b c", &["metadata 1.0 already"]);
+
+    // As after a power loss behind the second member: the array goes on, and the command is repeated.
+    std::fs::write(here.path().join("c"), &before[2]).expect("written");
+    assert!(here.run("read a b c --length 1M").ok().stdout == payload);
+    let text = here.run("update --metadata 1.0 a b c").ok().text();
+    assert!(text.contains("3 members have metadata 1.0"), "{text}");
+    assert_eq!(examined(&here)["arrays"][0]["status"]["in_sync"], 3);
+    std::fs::write(here.path().join("c"), &before[2]).expect("written");
+    here.run_with("write a b c", b"more").ok();
+    here.run("read a b c").ok();
+    assert_eq!(examined(&here)["arrays"][0]["status"]["metadata"], "1.0");
+
+    for (member, contents) in MEMBERS.into_iter().zip(&before) {
+        std::fs::write(here.path().join(member), contents).expect("written");
+    }
+    let file = std::fs::File::options().write(true).open(here.path().join("b")).expect("a member");
+    file.write_all_at(b"EFI PART", before[1].len() as u64 - (8 << 10)).expect("it is long enough");
+    refused(&here, "update --metadata 1.0 a b c", &["b: superblock.super_offset", "is not empty", "--force"]);
+    refused(&here, "update --metadata 1.0 a", &["too few members"]);
+    refused(&here, "update --metadata 1.2 a b c", &["1.0"]);
+    refused(&here, "update --metadata 1.0 --name x a b c", &["cannot be used with"]);
+    refused(&here, "update --name x --force a b c", &["cannot be used with"]);
+    here.run("update --metadata 1.0 --force a b c").ok();
+    assert!(here.run("read a b c --length 1M").ok().stdout == payload);
+}
+
+/// A superblock 0.90 as a machine of the other byte order writes it.
+fn turned(mut member: Vec<u8>) -> Vec<u8> {
+    let at = member.len() - (64 << 10);
+    let (words, _) = member[at..at + 4096].as_chunks_mut::<4>();
+    words.iter_mut().for_each(|word| word.reverse());
+    [39, 41, 44].into_iter().for_each(|first| words.swap(first, first + 1));
+    member
+}
+
+#[test]
+fn superblocks_of_the_other_byte_order_are_written_in_this_machines() {
+    let here = Workplace::new();
+    for (bitmap, words) in [("none", "in this machine's byte order"), ("internal", "bitmap: removed")] {
+        let line = format!("create --force --level 5 --chunk 64K --size 8M --metadata 0.90 --bitmap {bitmap} a b c");
+        here.run(&line).ok();
+        let before = here.contents(&MEMBERS);
+        refused(&here, "update --byteorder a b c", &["byte order already"]);
+        for (member, contents) in MEMBERS.into_iter().zip(&before) {
+            std::fs::write(here.path().join(member), turned(contents.clone())).expect("written");
+        }
+        refused(&here, "update --resync a b c", &["superblock.md_magic", "`mdspace update --byteorder` first"]);
+        refused(&here, "update --metadata 1.0 a b c", &["superblock.md_magic", "`mdspace update --byteorder` first"]);
+        // As if it had been interrupted behind the second member.
+        here.run("update --byteorder a b").ok();
+        let text = here.run("update --byteorder a b c").ok().text();
+        assert!(text.contains(words), "{text}");
+        assert!(bitmap == "internal" || here.contents(&MEMBERS) == before, "other bytes than before the turn");
+        let report = examined(&here);
+        assert_eq!(report["arrays"][0]["status"]["bitmap"], Value::Null);
+        assert_eq!(report["arrays"][0]["status"]["in_sync"], 3);
+        here.run("write a b c --offset 1M").ok();
+    }
+    here.run("create --force --level 5 --chunk 64K --size 8M a b c").ok();
+    refused(&here, "update --byteorder a b c", &["superblock.md_magic", "only version 0.90 has a byte order"]);
+}

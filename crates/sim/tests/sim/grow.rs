@@ -80,7 +80,7 @@ pub(super) async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8
         component_bytes: Some(setup.component),
         bitmap: setup.bitmap,
         contents: Contents::Zeros,
-        ..Recipe::new(setup.level, [7; 16])
+        ..Recipe::new(setup.level, *b"simulated arrays")
     };
     let mut offered = candidates(members).into_iter();
     let newcomer = |slot| {

@@ -5,6 +5,7 @@ mod boundaries;
 mod checks;
 mod checksums;
 mod coalescing;
+mod conversion;
 mod creation;
 mod forced;
 mod grow;

@@ -12,6 +12,7 @@ use crate::control::assemble::record::{devices_of, first_record};
 use crate::control::assemble::seats::seat;
 use crate::control::assemble::shape::{cache_bytes, check_block_bytes, check_fit, geometry, missing_text, too_few};
 use crate::control::assemble::supported::{check_supported, journal_of};
+use crate::control::conversion::adopt_conversion;
 use crate::control::election::{Offered, adopt_size, elect, rescue};
 use crate::control::inspect::find_superblock;
 use crate::control::logs::{self, Log};
@@ -283,12 +284,13 @@ struct Assembled<M: Member> {
     origin: AssemblyReport,
 }
 
-/// Finds the superblock of each candidate.
+/// Finds the superblock of each candidate. Those that an interrupted conversion left behind count as converted.
 pub(super) async fn find_all<M: Member>(members: Vec<Candidate<M>>, pool: &Pool) -> Result<Vec<Offered<M>>, Refusal> {
     let mut offered = Vec::with_capacity(members.len());
     for Candidate { name, member } in members {
         let found = find_superblock(&name, &member, pool).await?;
         offered.push(Offered { name, member, found });
     }
+    adopt_conversion(&mut offered);
     Ok(offered)
 }

@@ -47,7 +47,7 @@ pub(super) fn check_supported(
         return refuse(
             "superblock.md_magic",
             "the other byte order, with a bitmap: a big-endian machine made the array",
-            "serve it --read-only, or let mdadm change it: mdadm --assemble --update=byteorder",
+            "`mdspace update --byteorder` changes that, without the bitmap; or serve it --read-only",
         );
     }
     if !superblock.disk_errors.is_empty() && !options.read_only {

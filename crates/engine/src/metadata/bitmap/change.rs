@@ -152,7 +152,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if self.core.devices().iter().any(|device| device.superblock.borrow().other_byte_order) {
             return Err(Refusal::new("the other byte order: a big-endian machine would read other bits")
                 .field("superblock.md_magic")
-                .advice("let mdadm change it: mdadm --assemble --update=byteorder"));
+                .advice("`mdspace update --byteorder` changes that, while the array is not served"));
         }
         Ok(superblock)
     }

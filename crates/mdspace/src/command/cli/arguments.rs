@@ -649,17 +649,20 @@ pub(crate) struct LocateArguments {
 /// `update`
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("changes").args(["uuid", "name", "homehost", "no_bad_block_log", "clear_logical_block_size",
-    "resync", "preferred_minor", "write_journal"]).required(true).multiple(true)))]
+    "resync", "preferred_minor", "write_journal", "metadata", "byteorder"]).required(true).multiple(true)))]
 #[command(after_help = "\
 Examples:
   mdspace update --name data a.img b.img c.img
   mdspace update --uuid random '/dev/sd[b-d]'      after copying an array's disks: the copy gets its own uuid
   mdspace update --homehost $(hostname) '*.img'
+  mdspace update --metadata 1.0 '/dev/sd[b-d]1'    an array of metadata 0.90: its data stays where it is
+  mdspace update --byteorder '/dev/sd[b-d]1'       an array that a big-endian machine made
   mdspace update --clear-logical-block-size '*.img' before an older kernel is to take the array
   mdspace update --write-journal /dev/nvme0n1p3 '/dev/sd[b-e]'
   mdspace update --write-journal none '/dev/sd[b-e]' /dev/nvme0n1p3
 
-Give all current members. Only superblocks, the bitmap's with --uuid, and a new journal are written. If the command is \
+Give all current members, and with --metadata the spares. Only superblocks, the bitmap's with --uuid, and a new \
+journal are written. If the command is \
 interrupted, repeat it; with --uuid, with the same new UUID.")]
 pub(crate) struct UpdateArguments {
     /// The members of an array that is not served, in any order
@@ -706,8 +709,32 @@ pub(crate) struct UpdateArguments {
     )]
     pub(crate) write_journal: Option<NewJournal>,
 
-    /// With --write-journal: overwrite what the device holds; or accept that writes are lost with the old journal
-    #[arg(long, requires = "write_journal")]
+    /// Turn metadata 0.90 into 1.0, with the data where it is: the array must be clean, without a bitmap
+    #[arg(
+        long,
+        value_name = "1.0",
+        conflicts_with_all = [
+            "uuid", "name", "homehost", "no_bad_block_log", "clear_logical_block_size", "resync", "preferred_minor",
+            "write_journal", "byteorder",
+        ]
+    )]
+    pub(crate) metadata: Option<NewMetadata>,
+
+    /// Write superblocks 0.90 of the other byte order in this machine's, without their bitmap, so that its md takes them
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "uuid", "name", "homehost", "no_bad_block_log", "clear_logical_block_size", "resync", "preferred_minor",
+            "write_journal",
+        ]
+    )]
+    pub(crate) byteorder: bool,
+
+    /// With --write-journal: overwrite what the device holds; or accept that writes are lost with the old journal. With
+    /// --metadata: overwrite what is in the place of the new superblocks
+    #[arg(long, conflicts_with_all = [
+        "uuid", "name", "homehost", "no_bad_block_log", "clear_logical_block_size", "resync", "preferred_minor", "byteorder",
+    ])]
     pub(crate) force: bool,
 
     #[command(flatten)]
@@ -716,6 +743,14 @@ pub(crate) struct UpdateArguments {
     /// Print JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The metadata that an array is to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NewMetadata {
+    /// Behind the data, as 0.90 is
+    #[value(name = "1.0")]
+    V1_0,
 }
 
 /// A new uuid of an array.

@@ -16,6 +16,7 @@ mod locate;
 mod lost_files;
 mod map_file;
 mod mapped_read;
+mod metadata;
 mod overlay;
 #[cfg(test)]
 mod pages;

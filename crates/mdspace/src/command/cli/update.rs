@@ -1,18 +1,18 @@
 //! `update`: changes the identity of an array that is not served, as `mdadm --assemble --update=` does: uuid, name, home
-//! host, whether its members have bad-block logs, the record of its logical block, a mark for a resync, and the number of
-//! its device.
+//! host, whether its members have bad-block logs, the record of its logical block, a mark for a resync, the number of its
+//! device, and the byte order of superblocks 0.90. `metadata.rs` and `journal.rs` have the other changes.
 //!
 //! All members are locked, and the array is assembled for a look, before the first byte is written. A change of the uuid
 //! that was interrupted leaves two uuids; repeating the command with the same new one completes it.
 
 use crate::command::cli::arguments::{NewUuid, UpdateArguments};
-use crate::command::cli::journal;
+use crate::command::cli::{journal, metadata};
 use crate::command::opening::members::expand;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json, tell};
 use crate::machine::{Arena, Array, Machine, Purpose, random};
 use engine::status::uuid_text;
-use engine::update::{Change, Update, check_blocks_without_record, plan};
+use engine::update::{Change, Update, check_blocks_without_record, check_byte_order, plan};
 use engine::{AssembleOptions, Candidate, Member as _, Offer, Refusal};
 use format::superblock::{SetName, Superblock};
 use format::text::quoted;
@@ -35,6 +35,9 @@ pub(crate) fn run(arguments: &UpdateArguments, kernel: Option<&'static Kernel>) 
         if let Some(new) = &arguments.write_journal {
             return journal::change(&machine, arguments, new).await;
         }
+        if arguments.metadata.is_some() {
+            return metadata::change(&machine, arguments).await;
+        }
         let paths = expand(&arguments.members)?;
         let set_uuid = match arguments.uuid {
             Some(NewUuid::Random) => Some(random()?),
@@ -50,10 +53,11 @@ pub(crate) fn run(arguments: &UpdateArguments, kernel: Option<&'static Kernel>) 
             clear_logical_block: arguments.clear_logical_block_size,
             resync: arguments.resync,
             preferred_minor: arguments.preferred_minor,
+            byte_order: arguments.byteorder,
         };
         for candidate in candidates {
             let Candidate { name, member } = &candidate;
-            if change.set_name.is_none() {
+            if change.set_name.is_none() && !change.byte_order {
                 let first = plan(name, member, &machine.pool, &Change::default()).await?;
                 change.set_name = new_name(arguments, &first.before).map_err(|refusal| refusal.of(name.clone()))?;
             }
@@ -65,6 +69,9 @@ pub(crate) fn run(arguments: &UpdateArguments, kernel: Option<&'static Kernel>) 
                 (&**name, device_block_bytes(member), update)
             });
             check_blocks_without_record(members)?;
+        }
+        if change.byte_order {
+            check_byte_order(planned.iter().map(|planned| &planned.update))?;
         }
         match is_interrupted(&planned, set_uuid) {
             true => check_alike(&planned)?,
@@ -138,9 +145,11 @@ fn check_alike(planned: &[Planned]) -> Result<(), Failure> {
 
 impl Machine {
     /// Checks that the members are current ones of one array that could be served.
-    async fn check_array(&self, paths: &[PathBuf], change: &Change) -> Result<(), Failure> {
+    pub(super) async fn check_array(&self, paths: &[PathBuf], change: &Change) -> Result<(), Failure> {
         let offer = Offer::of(self.open_all(paths, Purpose::Look)?);
-        let array = Array::assemble_offer(offer, AssembleOptions::default(), self.pool.clone(), self.clock.clone());
+        // A bitmap of the other byte order is left out, and needed for reads by no array.
+        let options = AssembleOptions { read_only: change.byte_order, ..AssembleOptions::default() };
+        let array = Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone());
         let status = array.await?.status();
         if let Some(left_out) = status.left_out.first() {
             return Err(Failure::refused(format!("{}: not used: {}", left_out.name, left_out.reason))
@@ -168,19 +177,24 @@ fn identity(superblock: &Superblock) -> (String, String) {
     (uuid_text(&superblock.set_uuid), quoted(superblock.set_name.as_bytes()))
 }
 
+/// The member that stands for all. After an interruption the first may be as it is to be.
+fn most_changed(planned: &[Planned]) -> &Planned {
+    planned.iter().find(|planned| planned.update.before.other_byte_order).unwrap_or(&planned[0])
+}
+
 fn report(planned: &[Planned]) -> Value {
-    let Update { before, after, .. } = &planned[0].update;
+    let Update { before, after, .. } = &most_changed(planned).update;
     let named = |superblock: &Superblock| {
         let (uuid, name) = identity(superblock);
         json!({"uuid": uuid, "name": name, "bad_block_log": superblock.bad_blocks.is_some(),
-               "logical_block_bytes": superblock.logical_block_bytes})
+               "logical_block_bytes": superblock.logical_block_bytes, "other_byte_order": superblock.other_byte_order})
     };
     let members: Vec<&str> = planned.iter().map(|planned| &*planned.candidate.name).collect();
     json!({"members": members, "before": named(before), "after": named(after)})
 }
 
 fn text(planned: &[Planned]) -> String {
-    let Update { before, after, .. } = &planned[0].update;
+    let Update { before, after, .. } = &most_changed(planned).update;
     let ((old_uuid, old_name), (uuid, name)) = (identity(before), identity(after));
     let mut text = format!("array \"{name}\" {uuid}: {} members changed\n", planned.len());
     if (&old_uuid, &old_name) != (&uuid, &name) {
@@ -192,6 +206,12 @@ fn text(planned: &[Planned]) -> String {
     }
     if before.resync != after.resync {
         text += "next: `mdspace serve MEMBER...` resyncs it\n";
+    }
+    if before.other_byte_order != after.other_byte_order {
+        text += "superblocks: in this machine's byte order\n";
+    }
+    if before.bitmap.is_some() && after.bitmap.is_none() {
+        text += "bitmap: removed; `mdspace set bitmap=internal` makes a new one while the array is served\n";
     }
     if before.logical_block_bytes != after.logical_block_bytes {
         text += &format!("logical block of {} bytes: no longer recorded\n", before.logical_block_bytes);

@@ -370,7 +370,7 @@ impl Counted {
 }
 
 /// What `--update=` can change here.
-const UPDATES: [&str; 6] = ["uuid", "name", "homehost", "no-bbl", "resync", "super-minor"];
+const UPDATES: [&str; 8] = ["uuid", "name", "homehost", "no-bbl", "resync", "super-minor", "metadata", "byteorder"];
 
 fn check_update(words: &Words) -> Result<(), Trouble> {
     let update = words.value("update").unwrap_or_default();
@@ -400,6 +400,8 @@ fn update(words: &Words, start: &Start) -> Result<(), Trouble> {
             None => return Err(Trouble::usage("--update=homehost: give --homehost=")),
         },
         "resync" => line.flag("--resync", true),
+        "metadata" => line.option("--metadata", Some("1.0")),
+        "byteorder" => line.flag("--byteorder", true),
         "super-minor" => match start.device.as_deref().and_then(map::number_in) {
             Some(number) => line.option("--preferred-minor", Some(number.to_string())),
             None => return Err(Trouble::usage("--update=super-minor: give the number, as in /dev/md5")),

@@ -57,7 +57,7 @@ const RESHAPE: Here = Later("no reshape is begun or continued");
 const CLUSTER: Here = Never("arrays of a cluster are only read");
 const CONTAINERS: Here = Never("volumes of firmware RAID are only read: `mdspace read`, `mdspace serve --read-only`");
 const BUILD: Here = Never("nothing on the members of such an array says what they are");
-const UDEV: Here = Later("mdspace has no map of devices, and installs no rules of udev");
+const UDEV: Here = Later("mdspace has no map of devices; its rules of udev are 64-mdspace.rules, in its documentation");
 const ANEW: Here =
     Ours("`mdspace stop`, then `mdspace serve` with or without `--read-only`; refused while the array is in use");
 const ACCEPTED: Here = Ours("accepted: there is no node to make");
@@ -279,7 +279,10 @@ pub(super) const OPTIONS: &[Opt] = &[
         Some('U'),
         Value,
         &[Assemble],
-        Ours("`uuid`, `name`, `homehost`, `no-bbl`, `resync`, `super-minor`: `mdspace update`; the others: not yet"),
+        Ours(
+            "`uuid`, `name`, `homehost`, `no-bbl`, `resync`, `super-minor`, `metadata`, `byteorder`: `mdspace update`; the \
+             others: not yet",
+        ),
     ),
     row(&["update"], Some('U'), Value, &[Manage], Later("`mdspace update`, while the array is not served")),
     row(&["update"], Some('U'), Value, &[Misc], CONTAINERS),
