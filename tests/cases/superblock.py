@@ -2,7 +2,7 @@
 """Changes fields of a superblock, and its checksum with them.
 
     superblock.py MEMBER FIELD=VALUE...    of a version 1.2 superblock; FIELD=+N adds; roleN is the role of device N
-    superblock.py --swap MEMBER            turns a 0.90 superblock into one of the other byte order
+    superblock.py --swap MEMBER            turns a 0.90 superblock into one of the other byte order, or back
 
 Facts: the kernel's include/uapi/linux/raid/md_p.h; the checksum as md's calc_sb_1_csum has it.
 """
@@ -12,6 +12,7 @@ import struct
 import sys
 
 AT = 4096
+MAGIC = b"\xfc\x4e\x2b\xa9"
 FIELDS = {"feature_map": (8, "<I"), "events": (200, "<Q"), "logical_block_size": (224, "<I"), "data_offset": (128, "<Q")}
 CHECKSUM, DEVICES, ROLES = 216, 220, 256
 
@@ -46,7 +47,9 @@ def swap(member):
     at = (os.path.getsize(member) // 65536 - 1) * 65536
     with open(member, "r+b") as file:
         file.seek(at)
-        words = list(struct.unpack("<1024I", file.read(4096)))
+        page = file.read(4096)
+        present, other = "<>" if page.startswith(MAGIC) else "><"
+        words = list(struct.unpack(f"{present}1024I", page))
         assert words[0] == 0xA92B4EFC, member
         # 64-bit counters keep their halves in the order of the machine.
         words[39:43] = [words[40], words[39], words[42], words[41]]
@@ -54,7 +57,7 @@ def swap(member):
         total = sum(words)
         words[38] = ((total & 0xFFFFFFFF) + (total >> 32)) & 0xFFFFFFFF
         file.seek(at)
-        file.write(struct.pack(">1024I", *words))
+        file.write(struct.pack(f"{other}1024I", *words))
 
 
 if sys.argv[1] == "--swap":

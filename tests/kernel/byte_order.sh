@@ -50,10 +50,23 @@ reads() {
     cmp model got || fail "mdspace reads other bytes"
 }
 md_takes() { # MEMBER...
-    mdadm --assemble --quiet --run --update=byteorder /dev/md0 "$@" || fail "md does not assemble them"
+    local update=(--update=byteorder) number
+    if ! $mdadm_turns; then
+        update=()
+        flushed
+        for number in 0 1 2; do "$turn" --swap m$number; done
+        flushed
+    fi
+    mdadm --assemble --quiet --run "${update[@]}" /dev/md0 "$@" || fail "md does not assemble them"
     allow_writes
     cmp model /dev/md0 || fail "md reads other bytes"
 }
+
+# mdadm 4.4 finds no superblock of the other order, whatever wrote it. The script turns them for it.
+make
+mdadm_turns=true
+mdadm --assemble --quiet --run --update=byteorder /dev/md0 "${members[@]}" 2>/dev/null || mdadm_turns=false
+! $mdadm_turns || stop_md
 
 scene="a write"
 make
@@ -108,4 +121,5 @@ grep --quiet "other byte order, with a bitmap" refusal || fail "another refusal:
 flushed
 for number in 0 1 2; do cmp kept$number m$number || fail "a refusal changed a member"; done
 reads "${members[@]}"
-echo "Linux $(uname -r): superblocks 0.90 of the other byte order are written in that order"
+$mdadm_turns && by=mdadm || by="the script, as this mdadm finds none"
+echo "Linux $(uname -r): superblocks 0.90 of the other byte order are written in that order, and turned by $by"
