@@ -310,7 +310,8 @@ policies_change OURS 1.1 ppl resync
 interrupted_log
 cleared_lazily
 # Debian 13's mdadm gives the driver no bitmap files any more.
-if mdadm --assemble --bitmap=/nowhere /dev/md0 "${members[@]}" 2>&1 | grep -q "bitmap file is not supported"; then
+told=$(mdadm --assemble --bitmap=/nowhere /dev/md0 "${members[@]}" 2>&1 || true)
+if [[ $told == *"bitmap file is not supported"* ]]; then
     files="not kept in files, for which this mdadm has no support"
 else
     files="kept in files"

@@ -17,8 +17,11 @@ exec {lock}>"$kernel.lock"
 flock "$lock"
 if [ ! -d "$kernel" ]; then
     # The meta-package names the newest kernel.
-    package=$(apt-cache depends linux-image-6.12-cloud-amd64 | awk '/Depends:.*linux-image/ { print $2; exit }')
-    [ -n "$package" ] || { echo "apt knows no linux-image-6.12-cloud-amd64"; exit 1; }
+    for meta in linux-image-6.12-cloud-amd64 linux-image-cloud-amd64; do # Debian 12's and Debian 13's
+        package=$(apt-cache depends $meta 2>/dev/null | awk '/Depends:.*linux-image/ { print $2; exit }' || true)
+        [ -z "$package" ] || break
+    done
+    [ -n "$package" ] || { echo "apt knows no kernel for clouds"; exit 1; }
     rm -rf "$kernel.part" && mkdir -p "$kernel.part"
     (cd "$kernel.part" && apt-get -q download "$package" && dpkg-deb -x ./*.deb . && rm ./*.deb)
     mv "$kernel.part" "$kernel"
