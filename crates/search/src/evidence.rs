@@ -113,6 +113,17 @@ impl System {
         }
     }
 
+    /// Whether `other` may be another version of it: what a stale member has in its place.
+    pub(crate) fn is_version_of(&self, other: &Self) -> bool {
+        match (&self.base, &other.base) {
+            (Base::Inner(own), Base::Inner(other)) => {
+                own.id() == other.id() && own.super_block() == other.super_block()
+            }
+            (Base::Outer(own), Base::Outer(other)) => own.what == other.what,
+            (Base::Inner(_), Base::Outer(_)) | (Base::Outer(_), Base::Inner(_)) => false,
+        }
+    }
+
     /// The block of the array by which it was seen.
     pub(crate) fn first_block(&self) -> u64 {
         match &self.base {

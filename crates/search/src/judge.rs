@@ -34,7 +34,7 @@ pub(crate) struct Candidate {
 }
 
 /// Blocks that are compared at most.
-const COMPARED_MAX: usize = 200_000;
+pub(crate) const COMPARED_MAX: usize = 200_000;
 /// Blocks of which Q is computed, where P and all data agree already, and where a member is missing: then Q alone
 /// tells whether another one is stale.
 const Q_CHECKS: usize = 48;
@@ -69,7 +69,7 @@ impl Candidate {
     }
 
     /// The blocks of the array.
-    fn blocks(&self) -> u64 {
+    pub(crate) fn blocks(&self) -> u64 {
         self.geometry.array_bytes() / BLOCK as u64
     }
 

@@ -50,11 +50,18 @@ impl Seen {
 
     /// The file systems whose first superblock a member holds.
     pub(crate) fn systems(&self) -> HashSet<[u8; 16]> {
-        let is_held = |place: &Place| place.holder == Holder::Member;
-        let ext4 = self.ext4.iter().filter(|(place, own, _)| is_held(place) && own.group == 0).map(|own| own.1.id);
-        let xfs =
-            self.xfs.supers.iter().filter(|(place, own, ..)| is_held(place) && own.group == 0).map(|own| own.1.id);
-        ext4.chain(xfs).chain(self.btrfs.supers.iter().filter(|own| is_held(&own.0)).map(|own| own.1.id)).collect()
+        self.ages().map(|(id, ..)| id).collect()
+    }
+
+    /// The file systems whose first superblock a member holds, each with the age that it states, its place and its sum.
+    pub(crate) fn ages(&self) -> impl Iterator<Item = ([u8; 16], u64, u64, u32)> {
+        let ext4 = self.ext4.iter().filter(|(_, own, _)| own.group == 0);
+        let ext4 = ext4.map(|(place, own, sum)| (*place, own.id, u64::from(own.written), *sum));
+        let xfs = self.xfs.supers.iter().filter(|(_, own, ..)| own.group == 0);
+        let xfs = xfs.map(|(place, own, age, sum)| (*place, own.id, *age, *sum));
+        let btrfs = self.btrfs.supers.iter().map(|(place, own, sum)| (*place, own.id, own.generation, *sum));
+        let held = ext4.chain(xfs).chain(btrfs).filter(|(place, ..)| place.holder == Holder::Member);
+        held.map(|(place, id, age, sum)| (id, age, place.at, sum))
     }
 
     /// Whether [`Seen::look`] might see something in a block of which `word` gives the word at a multiple of 8 bytes.
