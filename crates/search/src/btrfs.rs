@@ -185,7 +185,11 @@ impl Super {
         walk: &mut Walk,
     ) -> Option<Vec<u8>> {
         let is_it = |block: &[u8]| {
-            le64(block, 48) == address && le64(block, 80) == generation && id(block, 32) == self.id && block[100] < 8
+            le64(block, 48) == address
+                && le64(block, 80) == generation
+                && id(block, 32) == self.id
+                && block[100] < 8
+                && is_ordered(block, self.node_blocks)
         };
         let head = |block: &[u8]| {
             is_it(block).then(|| Node { stored: le32(block, 0), register: !parity::crc32c(&block[32..]) })
@@ -228,6 +232,23 @@ impl Chunk {
         let copies = (0..stripes).map(|stripe| le64(item, 48 + 32 * stripe + 8)).collect();
         Some((Self { at, bytes: le64(item, 0), copies }, bytes))
     }
+}
+
+/// Whether the heads in a tree block's first block are those of one, of `blocks` blocks. The xor of three tree blocks
+/// can have an address and has a CRC, as parity of them does; but no heads: the data of each item is beside the next.
+fn is_ordered(first: &[u8], blocks: u64) -> bool {
+    let count = le32(first, 96) as usize;
+    let key = |head: &[u8]| (le64(head, 0), head[8], le64(head, 9));
+    let is_leaf = first[100] == 0;
+    let bytes = if is_leaf { ITEM_BYTES } else { POINTER_BYTES };
+    let heads: Vec<&[u8]> = first[HEADER_BYTES..].chunks_exact(bytes).take(count).collect();
+    let room = blocks as usize * BLOCK - HEADER_BYTES;
+    let is_dense = || {
+        let ends = heads.iter().map(|head| le32(head, 17) as usize + le32(head, 21) as usize);
+        let begins = heads.iter().map(|head| le32(head, 17) as usize);
+        ends.eq(std::iter::once(room).chain(begins).take(heads.len()))
+    };
+    count <= room / bytes && heads.is_sorted_by(|one, next| key(one) < key(next)) && (!is_leaf || is_dense())
 }
 
 /// The items of one kind in a leaf.

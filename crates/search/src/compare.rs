@@ -45,9 +45,8 @@ pub(crate) fn recencies(shapes: &[Candidate], scan: &Scan) -> Vec<Option<Recency
         .map(|own| {
             let others = ages.iter().flatten();
             let against = others.filter_map(|(id, age)| Some((own.get(id)?, age)));
-            let (newer, older) = against.fold((false, false), |(newer, older), (own, other)| {
-                (newer || own > other, older || own < other)
-            });
+            let (newer, older) = against
+                .fold((false, false), |(newer, older), (own, other)| (newer || own > other, older || own < other));
             match (newer, older) {
                 (true, false) => Some(Recency::Newer),
                 (false, true) => Some(Recency::Older),

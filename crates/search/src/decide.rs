@@ -302,9 +302,7 @@ impl<S: Source> Search<'_, S> {
                     let (disks, scan) = (self.disks, self.scan);
                     let frame = Frame { disks, scan, rows, chunk, offset, members };
                     let clues = frame.clues(system).await;
-                    let sure =
-                        clues.clues.iter().filter(|clue| !clue.is_weak && clue.holder == Holder::Member).count() as u64;
-                    if clues.nowhere > sure / 50 + u64::from(sure > 9) {
+                    if clues.rule_out() {
                         continue;
                     }
                     for shape in &shapes {

@@ -200,9 +200,8 @@ impl Super {
         let count = self.blocks.div_ceil(self.group_blocks.into());
         for copy in COPIES_IN.into_iter().filter(|copy| *copy != self.group.into() && *copy < count) {
             let block = copy * u64::from(self.group_blocks);
-            let is_right = |block: &[u8]| {
-                Self::of(block).is_some_and(|own| own.id == self.id && u64::from(own.group) == copy)
-            };
+            let is_right =
+                |block: &[u8]| Self::of(block).is_some_and(|own| own.id == self.id && u64::from(own.group) == copy);
             if let Some(found) = finder.find(block, &is_right).await {
                 walk.note(block, &found);
             }

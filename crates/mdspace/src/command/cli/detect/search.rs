@@ -142,7 +142,8 @@ impl Report {
         if self.unreadable_bytes > 0 {
             text += &format!("unreadable: {}\n", Size(self.unreadable_bytes));
         }
-        for ShapeFound { geometry, left_out, fits, against, overwritten, differs, file_system_is, next } in &self.shapes {
+        for ShapeFound { geometry, left_out, fits, against, overwritten, differs, file_system_is, next } in &self.shapes
+        {
             text += &format!("geometry: {geometry}\n  {fits} known blocks fit it, {against} do not\n");
             if !left_out.is_empty() {
                 text += &format!("  stale, or not of this array: {}\n", left_out.join(" "));
