@@ -58,13 +58,9 @@ pub(crate) fn recencies(shapes: &[Candidate], scan: &Scan) -> Vec<Option<Recency
 
 /// The file systems whose first superblock a member of `shape` holds, with the age that it states: greater is newer.
 fn ages(shape: &Candidate, scan: &Scan) -> HashMap<[u8; 16], u64> {
-    let holds = |at: u64, sum: u32| {
-        let members = shape.order.iter().flatten();
-        members.filter_map(|member| scan.summary(*member, at)).any(|own| own.sum == sum)
-    };
     let mut ages = HashMap::new();
-    for (id, age, at, sum) in scan.seen.ages() {
-        if holds(at, sum) {
+    for (id, age, disk) in scan.seen.ages() {
+        if shape.order.contains(&Some(disk)) {
             let latest = ages.entry(id).or_insert(age);
             *latest = age.max(*latest);
         }

@@ -455,6 +455,9 @@ impl<S: Source> Search<'_, S> {
         let equal =
             |other: &&mut Candidate| other.offset == one.offset && other.reads_as(&one, self.scan, self.system.span());
         let Some(other) = mirrors.iter_mut().find(equal) else { return mirrors.push(one) };
+        if one.order.iter().any(|member| other.order.contains(member)) {
+            return;
+        }
         other.order.extend(one.order);
         other.shape.slots += 1;
         let room = one.geometry.array_bytes().min(other.geometry.array_bytes()) / BLOCK;

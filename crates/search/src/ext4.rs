@@ -381,3 +381,56 @@ fn end_of(inode: &[u8]) -> Option<Expected> {
     let block = extent_of(inode, last / BLOCK as u64)?;
     Some(Expected::new(block, Want::End((last % BLOCK as u64 + 1) as u16)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seen::Node;
+    use futures_util::FutureExt;
+
+    /// Has one block at one place, and knows all.
+    struct One(u64, Vec<u8>);
+
+    impl Finder for One {
+        fn knows(&self, _: u64) -> bool {
+            true
+        }
+
+        async fn find(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+            Some(self.1.clone()).filter(|own| block == self.0 && is_right(own))
+        }
+
+        async fn find_all(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+            self.find(block, is_right).await.into_iter().collect()
+        }
+
+        async fn find_node(&mut self, _: u64, _: u64, _: &dyn Fn(&[u8]) -> Option<Node>) -> Option<Vec<u8>> {
+            None
+        }
+    }
+
+    #[test]
+    fn the_journal_is_known_by_its_first_block_alone() {
+        let mut inode = vec![0; 256];
+        inode[4..8].copy_from_slice(&(1024 * BLOCK as u32).to_le_bytes());
+        inode[0x20..0x24].copy_from_slice(&0x8_0000_u32.to_le_bytes());
+        inode[0x28..0x2c].copy_from_slice(&[0x0a, 0xf3, 1, 0]);
+        inode[0x38..0x3a].copy_from_slice(&1024_u16.to_le_bytes());
+        inode[0x3c..0x40].copy_from_slice(&777_u32.to_le_bytes());
+        let mut first = vec![0; BLOCK];
+        for (at, word) in [(0, 0xc03b_3998), (4, 4), (12, BLOCK as u32), (16, 1024)] {
+            first[at..at + 4].copy_from_slice(&u32::to_be_bytes(word));
+        }
+        let walked = |block: &[u8]| {
+            let mut walk = Walk::default();
+            journal(&inode, &mut One(777, block.to_vec()), &mut walk).now_or_never().expect("memory answers at once");
+            walk
+        };
+        let walk = walked(&first);
+        assert_eq!(walk.expected, [Expected::new(777, Want::Sum(crate::crc::sum(&first)))]);
+        assert!(walk.lost.is_empty());
+        first[19] ^= 1;
+        let walk = walked(&first);
+        assert_eq!((walk.expected, walk.lost), (Vec::new(), vec![777]), "that of another length is not it");
+    }
+}

@@ -22,6 +22,8 @@ pub(crate) enum Holder {
 pub(crate) struct Place {
     /// What held it.
     pub(crate) holder: Holder,
+    /// The member, if it is one.
+    pub(crate) disk: usize,
     /// The block on it.
     pub(crate) at: u64,
 }
@@ -53,15 +55,15 @@ impl Seen {
         self.ages().map(|(id, ..)| id).collect()
     }
 
-    /// The file systems whose first superblock a member holds, each with the age that it states, its place and its sum.
-    pub(crate) fn ages(&self) -> impl Iterator<Item = ([u8; 16], u64, u64, u32)> {
+    /// The file systems whose first superblock a member holds, with the age that it states and the member.
+    pub(crate) fn ages(&self) -> impl Iterator<Item = ([u8; 16], u64, usize)> {
         let ext4 = self.ext4.iter().filter(|(_, own, _)| own.group == 0);
-        let ext4 = ext4.map(|(place, own, sum)| (*place, own.id, u64::from(own.written), *sum));
+        let ext4 = ext4.map(|(place, own, _)| (*place, own.id, u64::from(own.written)));
         let xfs = self.xfs.supers.iter().filter(|(_, own, ..)| own.group == 0);
-        let xfs = xfs.map(|(place, own, age, sum)| (*place, own.id, *age, *sum));
-        let btrfs = self.btrfs.supers.iter().map(|(place, own, sum)| (*place, own.id, own.generation, *sum));
+        let xfs = xfs.map(|(place, own, age, _)| (*place, own.id, *age));
+        let btrfs = self.btrfs.supers.iter().map(|(place, own, _)| (*place, own.id, own.generation));
         let held = ext4.chain(xfs).chain(btrfs).filter(|(place, ..)| place.holder == Holder::Member);
-        held.map(|(place, id, age, sum)| (id, age, place.at, sum))
+        held.map(|(place, id, age)| (id, age, place.disk))
     }
 
     /// Whether [`Seen::look`] might see something in a block of which `word` gives the word at a multiple of 8 bytes.
