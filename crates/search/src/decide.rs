@@ -209,7 +209,12 @@ impl<S: Source> Search<'_, S> {
         };
         // Q depends on each member and its slot. If it agrees everywhere with all of them, none is stale.
         let is_proved_by_q = |candidate: &Candidate| !candidate.disagrees && candidate.q_agreements >= Q_PROVES;
-        let is_doubtful = least(false) > MARGIN || least(true) <= least(false).saturating_add(MARGIN);
+        // Far copies with a stale member look like stripes without copies, of which nothing can disagree.
+        let has_copies = candidates.iter().any(|candidate| candidate.shape.level == Level::Raid10);
+        let best = candidates.iter().filter(|candidate| !candidate.disagrees).min_by_key(|candidate| candidate.against);
+        let is_striped = best.is_some_and(|best| best.shape.level == Level::Raid0);
+        let is_far = least(false) > MARGIN || least(true) <= least(false).saturating_add(MARGIN);
+        let is_doubtful = is_far || has_copies && is_striped;
         if is_doubtful && all.len() > 1 && !candidates.iter().any(is_proved_by_q) {
             // Parity or copies disagree, or nothing fits well: one member may be stale.
             let near = candidates.iter().map(|candidate| (candidate.shape.rows(), candidate.chunk)).collect();
@@ -230,7 +235,7 @@ impl<S: Source> Search<'_, S> {
             let same = |class: &Candidate| class.order == second.order && class.shape.level == second.level;
             classes.iter().any(same)
         };
-        (self.decide(&classes), second.filter(|second| !is_listed(second)))
+        (self.decide(&classes, has_copies), second.filter(|second| !is_listed(second)))
     }
 
     /// Adds the copies that a mirror leaves out. What the members have together fits one of two copies best that differ,
@@ -500,11 +505,13 @@ impl<S: Source> Search<'_, S> {
         (classes, second)
     }
 
-    /// The verdict on shapes that count, and read different bytes.
-    fn decide(&self, classes: &[Candidate]) -> Verdict {
+    /// The verdict on shapes that count, and read different bytes. `has_copies` is whether a shape with copies came near: then
+    /// one without them is no answer.
+    fn decide(&self, classes: &[Candidate], has_copies: bool) -> Verdict {
         // A file system does not know what is in its files, so it does not tell which member is stale.
         if let [one] = classes
             && one.is_proved(self.disks.len())
+            && !(has_copies && one.shape.level == Level::Raid0)
         {
             return Verdict::Found(self.answer(one));
         }
