@@ -29,8 +29,8 @@ pub(crate) fn sum(block: &[u8]) -> u32 {
     from_standard(parity::crc32c(block))
 }
 
-/// Another sum that adds up: a block that ends with its own CRC, such as a superblock or directory of ext4, has the same
-/// [`sum`] whatever it holds.
+/// Another sum that adds up. A block that ends with its own CRC, such as a superblock or directory of ext4, has the
+/// same [`sum`] whatever it holds.
 pub(crate) fn fold(block: &[u8]) -> u16 {
     let words = block.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
     let all = (0..).zip(words).fold(0, |all, (at, word)| all ^ u64::rotate_left(word, at % 61));

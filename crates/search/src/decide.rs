@@ -203,19 +203,8 @@ impl<S: Source> Search<'_, S> {
         let mut orders = Orders::default();
         let mut candidates = self.candidates(&all, None, &mut orders).await;
         self.check(&mut candidates).await;
-        let least = |disagrees: bool| {
-            let alike = candidates.iter().filter(|candidate| candidate.disagrees == disagrees);
-            alike.map(|candidate| candidate.against).min().unwrap_or(u64::MAX)
-        };
-        // Q depends on each member and its slot. If it agrees everywhere with all of them, none is stale.
-        let is_proved_by_q = |candidate: &Candidate| !candidate.disagrees && candidate.q_agreements >= Q_PROVES;
-        // Far copies with a stale member look like stripes without copies, of which nothing can disagree.
         let has_copies = candidates.iter().any(|candidate| candidate.shape.level == Level::Raid10);
-        let best = candidates.iter().filter(|candidate| !candidate.disagrees).min_by_key(|candidate| candidate.against);
-        let is_striped = best.is_some_and(|best| best.shape.level == Level::Raid0);
-        let is_far = least(false) > MARGIN || least(true) <= least(false).saturating_add(MARGIN);
-        let is_doubtful = is_far || has_copies && is_striped;
-        if is_doubtful && all.len() > 1 && !candidates.iter().any(is_proved_by_q) {
+        if all.len() > 1 && is_doubtful(&candidates, has_copies) {
             // Parity or copies disagree, or nothing fits well: one member may be stale.
             let near = candidates.iter().map(|candidate| (candidate.shape.rows(), candidate.chunk)).collect();
             for stale in &all {
@@ -238,8 +227,8 @@ impl<S: Source> Search<'_, S> {
         (self.decide(&classes, has_copies), second.filter(|second| !is_listed(second)))
     }
 
-    /// Adds the copies that a mirror leaves out. What the members have together fits one of two copies best that differ,
-    /// by chance that of the stale member; so each other copy is looked at alone.
+    /// Adds the copies that a mirror leaves out. What the members have together fits one of two copies that differ, by
+    /// chance that of the stale member; so each other copy is looked at alone.
     async fn add_copies(&self, classes: &mut Vec<Candidate>) {
         let count = self.disks.len();
         let is_open = |class: &&Candidate| class.shape.level == Level::Raid1 && !class.is_proved(count);
@@ -469,8 +458,8 @@ impl<S: Source> Search<'_, S> {
         other.geometry = other.shape.geometry(1, room).expect("as before");
     }
 
-    /// Those that count of candidates in which nothing disagrees, and the best of the others. Of those that read the same,
-    /// the first stands for all.
+    /// Those that count of candidates in which nothing disagrees, and the best of the others. Of those that read the
+    /// same, the first stands for all.
     fn classes(&self, candidates: Vec<Candidate>) -> (Vec<Candidate>, Option<Answer>) {
         // Where redundancy agrees with all members, a shape that has none to compare needs a missing member in vain.
         let is_sound = |candidate: &Candidate| {
@@ -505,8 +494,8 @@ impl<S: Source> Search<'_, S> {
         (classes, second)
     }
 
-    /// The verdict on shapes that count, and read different bytes. `has_copies` is whether a shape with copies came near: then
-    /// one without them is no answer.
+    /// The verdict on shapes that count, and read different bytes. `has_copies` is whether a shape with copies came near:
+    /// then one without them is no answer.
     fn decide(&self, classes: &[Candidate], has_copies: bool) -> Verdict {
         // A file system does not know what is in its files, so it does not tell which member is stale.
         if let [one] = classes
@@ -558,6 +547,25 @@ impl<S: Source> Search<'_, S> {
         };
         order.iter().flatten().flat_map(|member| on(*member)).collect()
     }
+}
+
+/// Whether a member may be stale: what was compared disagrees, or nothing fits well. `has_copies` is whether a shape
+/// with copies came near: with a stale member it looks like stripes without copies, of which nothing can disagree.
+fn is_doubtful(candidates: &[Candidate], has_copies: bool) -> bool {
+    // Q depends on each member and its slot. If it agrees everywhere with all of them, none is stale.
+    let is_proved_by_q = |candidate: &Candidate| !candidate.disagrees && candidate.q_agreements >= Q_PROVES;
+    if candidates.iter().any(is_proved_by_q) {
+        return false;
+    }
+    let best = |disagrees: bool| {
+        let alike = candidates.iter().filter(|candidate| candidate.disagrees == disagrees);
+        alike.min_by_key(|candidate| candidate.against)
+    };
+    let Some(agreeing) = best(false) else { return true };
+    let least = agreeing.against;
+    let comes_near = |disagreeing: &Candidate| disagreeing.against <= least.saturating_add(MARGIN);
+    let is_striped = agreeing.shape.level == Level::Raid0;
+    least > MARGIN || best(true).is_some_and(comes_near) || has_copies && is_striped
 }
 
 /// The order among candidates that count: fewer missing members, redundancy that agrees, the usual level and layout,

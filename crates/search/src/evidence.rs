@@ -388,8 +388,8 @@ impl<S: Source> Frame<'_, S> {
         }
     }
 
-    /// Looks for the end of a file in the xor of all members, and in the xor without each: the members without which it is
-    /// there. `None` if a member cannot be read.
+    /// Looks for the end of a file in the xor of all members, and in the xor without each: the members without which it
+    /// is there. `None` if a member cannot be read.
     async fn end_in_xor(&self, at: u64, end: u16) -> Option<(bool, u64)> {
         let mut xor = vec![0; BLOCK];
         let mut blocks = Vec::new();
