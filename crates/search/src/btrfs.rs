@@ -185,7 +185,11 @@ impl Super {
         walk: &mut Walk,
     ) -> Option<Vec<u8>> {
         let is_it = |block: &[u8]| {
-            le64(block, 48) == address && le64(block, 80) == generation && id(block, 32) == self.id && block[100] < 8
+            le64(block, 48) == address
+                && le64(block, 80) == generation
+                && id(block, 32) == self.id
+                && block[100] < 8
+                && is_ordered(block, self.node_blocks)
         };
         let head = |block: &[u8]| {
             is_it(block).then(|| Node { stored: le32(block, 0), register: !parity::crc32c(&block[32..]) })
@@ -230,6 +234,23 @@ impl Chunk {
     }
 }
 
+/// Whether the heads in a tree block's first block are those of one, of `blocks` blocks. The xor of three tree blocks
+/// can have an address and has a CRC, as parity of them does; but no heads: the data of each item is beside the next.
+fn is_ordered(first: &[u8], blocks: u64) -> bool {
+    let count = le32(first, 96) as usize;
+    let key = |head: &[u8]| (le64(head, 0), head[8], le64(head, 9));
+    let is_leaf = first[100] == 0;
+    let bytes = if is_leaf { ITEM_BYTES } else { POINTER_BYTES };
+    let heads: Vec<&[u8]> = first[HEADER_BYTES..].chunks_exact(bytes).take(count).collect();
+    let room = blocks as usize * BLOCK - HEADER_BYTES;
+    let is_dense = || {
+        let ends = heads.iter().map(|head| le32(head, 17) as usize + le32(head, 21) as usize);
+        let begins = heads.iter().map(|head| le32(head, 17) as usize);
+        ends.eq(std::iter::once(room).chain(begins).take(heads.len()))
+    };
+    count <= room / bytes && heads.is_sorted_by(|one, next| key(one) < key(next)) && (!is_leaf || is_dense())
+}
+
 /// The items of one kind in a leaf.
 fn items_of(leaf: &[u8], kind: u8) -> impl Iterator<Item = Item> {
     let count = le32(leaf, 96) as usize;
@@ -245,4 +266,48 @@ fn items_of(leaf: &[u8], kind: u8) -> impl Iterator<Item = Item> {
 fn pointers_of(node: &[u8]) -> impl Iterator<Item = Pointer> {
     let heads = node[HEADER_BYTES..].chunks_exact(POINTER_BYTES).take(le32(node, 96) as usize);
     heads.map(|head| Pointer { address: le64(head, 17), generation: le64(head, 25) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first block of a leaf with items of these lengths.
+    fn leaf(lengths: &[u32]) -> Vec<u8> {
+        let mut block = vec![0; BLOCK];
+        block[96..100].copy_from_slice(&(lengths.len() as u32).to_le_bytes());
+        let mut end = (4 * BLOCK - HEADER_BYTES) as u32;
+        for (head, (number, length)) in block[HEADER_BYTES..].chunks_exact_mut(ITEM_BYTES).zip((1_u64..).zip(lengths)) {
+            end -= length;
+            head[..8].copy_from_slice(&number.to_le_bytes());
+            head[17..21].copy_from_slice(&end.to_le_bytes());
+            head[21..25].copy_from_slice(&length.to_le_bytes());
+        }
+        block
+    }
+
+    #[test]
+    fn a_leaf_is_ordered_and_parity_of_three_is_not() {
+        let leaves = [leaf(&[439, 12, 439]), leaf(&[160, 80, 33]), leaf(&[98; 150]), leaf(&[53; 300]), leaf(&[])];
+        assert!(leaves.iter().all(|leaf| is_ordered(leaf, 4)));
+        assert!(!is_ordered(&leaves[0], 8), "its items end where a shorter block ends");
+        for left_out in 0..2 {
+            let mut xor = vec![0; BLOCK];
+            let others = leaves[..4].iter().enumerate().filter(|(number, _)| *number != left_out);
+            others.for_each(|(_, leaf)| xor.iter_mut().zip(leaf).for_each(|(xor, byte)| *xor ^= byte));
+            assert!(!is_ordered(&xor, 4), "without {left_out}");
+        }
+    }
+
+    #[test]
+    fn an_inner_tree_block_has_its_keys_in_order() {
+        let mut block = vec![0; BLOCK];
+        block[96] = 2;
+        block[100] = 1;
+        block[HEADER_BYTES] = 5;
+        block[HEADER_BYTES + POINTER_BYTES] = 6;
+        assert!(is_ordered(&block, 4));
+        block[HEADER_BYTES] = 7;
+        assert!(!is_ordered(&block, 4));
+    }
 }

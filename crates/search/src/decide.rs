@@ -1,6 +1,7 @@
 //! From clues to a verdict: tries all shapes, and reports one only if every other that counts would read the same.
 
 use crate::assign::{FORBIDDEN, near_best};
+use crate::compare::{Difference, Recency, difference, recencies};
 use crate::cost::{SURE, cost, unexplained};
 use crate::evidence::{Base, Clue, Clues, Frame, Kind, System};
 use crate::judge::Candidate;
@@ -37,6 +38,10 @@ pub struct Answer {
     pub against: u64,
     /// Members, and bytes of them, that this shape takes for the file system's, where md has written superblocks since.
     pub overwritten: Vec<(usize, Range<u64>)>,
+    /// Where it reads something else than the first of several that are listed.
+    pub difference: Option<Difference>,
+    /// In a list of several: whether its file systems are newer or older than those of the others, if they say so.
+    pub recency: Option<Recency>,
 }
 
 /// What can be said.
@@ -103,10 +108,14 @@ pub async fn search<S: Source>(disks: &[S], budget: u64, progress: &dyn Fn(u64, 
         return found;
     }
     let strides = scan.strides();
-    for seen in systems(&scan) {
-        found.system = Some(seen[0].0.name());
-        found.system_bytes = seen[0].0.blocks() * BLOCK;
-        let search = Search { disks, scan: &scan, system: &seen[0].0, seen: &seen, strides: strides.clone() };
+    let systems = systems(&scan);
+    for seen in &systems {
+        let system = &seen[0].0;
+        found.system = Some(system.name());
+        found.system_bytes = system.blocks() * BLOCK;
+        let is_version = |(other, _): &&Sighting| other.is_version_of(system);
+        let versions = systems.iter().flatten().filter(is_version).cloned().collect();
+        let search = Search { disks, scan: &scan, system, seen, versions, strides: strides.clone() };
         (found.verdict, found.second) = search.verdict().await;
         if !matches!(found.verdict, Verdict::Nothing(_)) {
             break;
@@ -182,6 +191,8 @@ struct Search<'a, S> {
     /// The file system, or what is around it, in the version that stands for all.
     system: &'a System,
     seen: &'a [Sighting],
+    /// All versions of it, also older ones.
+    versions: Vec<Sighting>,
     /// Where far copies may be.
     strides: Vec<u64>,
 }
@@ -192,14 +203,9 @@ impl<S: Source> Search<'_, S> {
         let mut orders = Orders::default();
         let mut candidates = self.candidates(&all, None, &mut orders).await;
         self.check(&mut candidates).await;
-        let least = |disagrees: bool| {
-            let alike = candidates.iter().filter(|candidate| candidate.disagrees == disagrees);
-            alike.map(|candidate| candidate.against).min().unwrap_or(u64::MAX)
-        };
-        // Q depends on each member and its slot. If it agrees everywhere with all of them, none is stale.
-        let is_proved_by_q = |candidate: &Candidate| !candidate.disagrees && candidate.q_agreements >= Q_PROVES;
-        if least(true) <= least(false) && all.len() > 1 && !candidates.iter().any(is_proved_by_q) {
-            // Parity or copies disagree, or nothing fits: one member may be stale.
+        let has_copies = candidates.iter().any(|candidate| candidate.shape.level == Level::Raid10);
+        if all.len() > 1 && is_doubtful(&candidates, has_copies) {
+            // Parity or copies disagree, or nothing fits well: one member may be stale.
             let near = candidates.iter().map(|candidate| (candidate.shape.rows(), candidate.chunk)).collect();
             for stale in &all {
                 let others: Vec<usize> = all.iter().copied().filter(|member| member != stale).collect();
@@ -208,7 +214,37 @@ impl<S: Source> Search<'_, S> {
             self.check(&mut candidates).await;
         }
         candidates.retain(|candidate| !candidate.disagrees);
-        self.decide(candidates)
+        if candidates.is_empty() {
+            let reason = format!("{} was seen, and no shape of these members fits it", self.system.name());
+            return (Verdict::Nothing(reason), None);
+        }
+        let (mut classes, second) = self.classes(candidates);
+        self.add_copies(&mut classes).await;
+        let is_listed = |second: &Answer| {
+            let same = |class: &Candidate| class.order == second.order && class.shape.level == second.level;
+            classes.iter().any(same)
+        };
+        (self.decide(&classes, has_copies), second.filter(|second| !is_listed(second)))
+    }
+
+    /// Adds the copies that a mirror leaves out. What the members have together fits one of two copies that differ, by
+    /// chance that of the stale member; so each other copy is looked at alone.
+    async fn add_copies(&self, classes: &mut Vec<Candidate>) {
+        let count = self.disks.len();
+        let is_open = |class: &&Candidate| class.shape.level == Level::Raid1 && !class.is_proved(count);
+        let open: Vec<Candidate> = classes.iter().filter(is_open).cloned().collect();
+        if open.is_empty() {
+            return;
+        }
+        let mut copies: Vec<Candidate> = Vec::new();
+        for member in (0..count).filter(|member| !open.iter().any(|class| class.order.contains(&Some(*member)))) {
+            for copy in self.mirrors(&[member], &self.versions).await {
+                self.join(&mut copies, copy);
+            }
+        }
+        copies.retain(|copy| !classes.iter().any(|class| class.reads_as(copy, self.scan, self.system.span())));
+        classes.extend(copies);
+        classes.truncate(LISTED_MAX);
     }
 
     /// Compares parity and copies of the candidates that may count.
@@ -242,7 +278,7 @@ impl<S: Source> Search<'_, S> {
         near: Option<&HashSet<(Option<Rows>, u64)>>,
         orders: &mut Orders,
     ) -> Vec<Candidate> {
-        let mut candidates = self.mirrors(members).await;
+        let mut candidates = self.mirrors(members, self.seen).await;
         let mut by_rows: HashMap<Rows, Vec<Shape>> = HashMap::new();
         for shape in shapes(members.len() as u16, &self.strides) {
             if near.is_some() && usize::from(shape.slots) == members.len() {
@@ -256,13 +292,11 @@ impl<S: Source> Search<'_, S> {
             let came_near =
                 |chunk: &u64| near.is_none_or(|near| near.is_empty() || near.contains(&(Some(rows), *chunk)));
             for chunk in CHUNKS.into_iter().filter(came_near) {
-                for (system, offset) in self.offsets(rows, chunk) {
+                for (system, offset) in self.offsets(self.seen, rows, chunk) {
                     let (disks, scan) = (self.disks, self.scan);
                     let frame = Frame { disks, scan, rows, chunk, offset, members };
                     let clues = frame.clues(system).await;
-                    let sure =
-                        clues.clues.iter().filter(|clue| !clue.is_weak && clue.holder == Holder::Member).count() as u64;
-                    if clues.nowhere > sure / 50 + u64::from(sure > 9) {
+                    if clues.rule_out() {
                         continue;
                     }
                     for shape in &shapes {
@@ -275,9 +309,14 @@ impl<S: Source> Search<'_, S> {
     }
 
     /// Where data may begin, as what is at its start was seen.
-    fn offsets(&self, rows: Rows, chunk: u64) -> impl Iterator<Item = (&System, u64)> {
+    fn offsets<'b>(
+        &self,
+        seen: &'b [Sighting],
+        rows: Rows,
+        chunk: u64,
+    ) -> impl Iterator<Item = (&'b System, u64)> + use<'b, S> {
         let from_start: Vec<u64> = rows.positions(self.system.first_block(), chunk).collect();
-        self.seen.iter().flat_map(move |(system, places)| {
+        seen.iter().flat_map(move |(system, places)| {
             let places = places.iter().flat_map(|place| from_start.iter().map(|from_start| (place.at, *from_start)));
             let offsets: BTreeSet<u64> = places.filter_map(|(at, from_start)| at.checked_sub(from_start)).collect();
             offsets.into_iter().map(move |offset| (system, offset))
@@ -367,10 +406,10 @@ impl<S: Source> Search<'_, S> {
     }
 
     /// RAID-1, and single members.
-    async fn mirrors(&self, members: &[usize]) -> Vec<Candidate> {
+    async fn mirrors(&self, members: &[usize], seen: &[Sighting]) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         let rows = Rows::Striped(1);
-        for (system, offset) in self.offsets(rows, 1) {
+        for (system, offset) in self.offsets(seen, rows, 1) {
             let frame = Frame { disks: self.disks, scan: self.scan, rows, chunk: 1, offset, members };
             let Clues { clues, nowhere, unusual, missed } = frame.clues(system).await;
             for member in members {
@@ -399,25 +438,29 @@ impl<S: Source> Search<'_, S> {
                     disagrees: false,
                     q_agreements: 0,
                 };
-                let equal = |other: &&mut Candidate| {
-                    other.offset == offset && other.reads_as(&one, self.scan, self.system.span())
-                };
-                match candidates.iter_mut().find(equal) {
-                    Some(other) => {
-                        other.order.push(Some(*member));
-                        other.shape.slots += 1;
-                        other.geometry =
-                            other.shape.geometry(1, room.min(other.geometry.array_bytes() / BLOCK)).expect("as before");
-                    }
-                    None => candidates.push(one),
-                }
+                self.join(&mut candidates, one);
             }
         }
         candidates
     }
 
-    /// The verdict on candidates in which nothing disagrees, and the best of those that do not count.
-    fn decide(&self, candidates: Vec<Candidate>) -> (Verdict, Option<Answer>) {
+    /// Adds a single member to the mirror that reads the same.
+    fn join(&self, mirrors: &mut Vec<Candidate>, one: Candidate) {
+        let equal =
+            |other: &&mut Candidate| other.offset == one.offset && other.reads_as(&one, self.scan, self.system.span());
+        let Some(other) = mirrors.iter_mut().find(equal) else { return mirrors.push(one) };
+        if one.order.iter().any(|member| other.order.contains(member)) {
+            return;
+        }
+        other.order.extend(one.order);
+        other.shape.slots += 1;
+        let room = one.geometry.array_bytes().min(other.geometry.array_bytes()) / BLOCK;
+        other.geometry = other.shape.geometry(1, room).expect("as before");
+    }
+
+    /// Those that count of candidates in which nothing disagrees, and the best of the others. Of those that read the
+    /// same, the first stands for all.
+    fn classes(&self, candidates: Vec<Candidate>) -> (Vec<Candidate>, Option<Answer>) {
         // Where redundancy agrees with all members, a shape that has none to compare needs a missing member in vain.
         let is_sound = |candidate: &Candidate| {
             candidate.is_whole() && candidate.left_out(self.disks.len()) == 0 && candidate.agreements >= AGREES
@@ -429,10 +472,7 @@ impl<S: Source> Search<'_, S> {
             candidates.retain(|candidate| candidate.is_whole() || candidate.agreements + candidate.q_agreements > 0);
         }
         candidates.extend(sound);
-        let Some(best) = candidates.iter().map(|candidate| candidate.against).min() else {
-            let reason = format!("{} was seen, and no shape of these members fits it", self.system.name());
-            return (Verdict::Nothing(reason), None);
-        };
+        let best = least(&candidates).unwrap_or(0);
         let fit = |candidate: &&Candidate| candidate.against <= best + MARGIN;
         let usual = candidates.iter().filter(fit).map(|candidate| candidate.unusual).min().unwrap_or(0);
         let counts = |candidate: &Candidate| fit(&candidate) && candidate.unusual <= UNUSUAL + UNUSUAL_TIMES * usual;
@@ -440,7 +480,7 @@ impl<S: Source> Search<'_, S> {
         let second = others.min_by_key(|candidate| candidate.against).map(|candidate| self.answer(candidate));
         let mut counting: Vec<Candidate> = candidates.into_iter().filter(counts).collect();
         counting.sort_by_key(|candidate| (!candidate.is_proved(self.disks.len()), preference(candidate)));
-        // Of those that read the same, the first stands for all. More than are listed change nothing.
+        // More than are listed change nothing.
         let mut classes: Vec<Candidate> = Vec::new();
         for candidate in counting {
             let same = |other: &Candidate| other.reads_as(&candidate, self.scan, self.system.span());
@@ -451,14 +491,25 @@ impl<S: Source> Search<'_, S> {
                 break;
             }
         }
+        (classes, second)
+    }
+
+    /// The verdict on shapes that count, and read different bytes. `has_copies` is whether a shape with copies came near:
+    /// then one without them is no answer.
+    fn decide(&self, classes: &[Candidate], has_copies: bool) -> Verdict {
         // A file system does not know what is in its files, so it does not tell which member is stale.
-        let is_proved = classes.iter().all(|candidate| candidate.is_proved(self.disks.len()));
-        let mut answers: Vec<Answer> = classes.iter().map(|candidate| self.answer(candidate)).collect();
-        let verdict = match answers.len() {
-            1 if is_proved => Verdict::Found(answers.remove(0)),
-            _ => Verdict::Undecided(answers),
-        };
-        (verdict, second)
+        if let [one] = classes
+            && one.is_proved(self.disks.len())
+            && !(has_copies && one.shape.level == Level::Raid0)
+        {
+            return Verdict::Found(self.answer(one));
+        }
+        let told = classes.iter().zip(recencies(classes, self.scan)).map(|(class, recency)| Answer {
+            difference: difference(&classes[0], class, self.scan, self.system.span()),
+            recency,
+            ..self.answer(class)
+        });
+        Verdict::Undecided(told.collect())
     }
 
     fn answer(&self, candidate: &Candidate) -> Answer {
@@ -480,6 +531,8 @@ impl<S: Source> Search<'_, S> {
             fits: *fits,
             against: *against,
             overwritten: self.overwritten(candidate),
+            difference: None,
+            recency: None,
         }
     }
 
@@ -494,6 +547,25 @@ impl<S: Source> Search<'_, S> {
         };
         order.iter().flatten().flat_map(|member| on(*member)).collect()
     }
+}
+
+/// Whether a member may be stale: what was compared disagrees, or nothing fits well. `has_copies` is whether a shape
+/// with copies came near: with a stale member it looks like stripes without copies, of which nothing can disagree.
+fn is_doubtful(candidates: &[Candidate], has_copies: bool) -> bool {
+    // Q depends on each member and its slot. If it agrees everywhere with all of them, none is stale.
+    let is_proved_by_q = |candidate: &Candidate| !candidate.disagrees && candidate.q_agreements >= Q_PROVES;
+    if candidates.iter().any(is_proved_by_q) {
+        return false;
+    }
+    let best = |disagrees: bool| {
+        let alike = candidates.iter().filter(|candidate| candidate.disagrees == disagrees);
+        alike.min_by_key(|candidate| candidate.against)
+    };
+    let Some(agreeing) = best(false) else { return true };
+    let least = agreeing.against;
+    let comes_near = |disagreeing: &Candidate| disagreeing.against <= least.saturating_add(MARGIN);
+    let is_striped = agreeing.shape.level == Level::Raid0;
+    least > MARGIN || best(true).is_some_and(comes_near) || has_copies && is_striped
 }
 
 /// The order among candidates that count: fewer missing members, redundancy that agrees, the usual level and layout,

@@ -113,6 +113,17 @@ impl System {
         }
     }
 
+    /// Whether `other` may be another version of it: what a stale member has in its place.
+    pub(crate) fn is_version_of(&self, other: &Self) -> bool {
+        match (&self.base, &other.base) {
+            (Base::Inner(own), Base::Inner(other)) => {
+                own.id() == other.id() && own.super_block() == other.super_block()
+            }
+            (Base::Outer(own), Base::Outer(other)) => own.what == other.what,
+            (Base::Inner(_), Base::Outer(_)) | (Base::Outer(_), Base::Inner(_)) => false,
+        }
+    }
+
     /// The block of the array by which it was seen.
     pub(crate) fn first_block(&self) -> u64 {
         match &self.base {
@@ -167,9 +178,9 @@ const CLUES_MAX: usize = 6000;
 /// A prime number that is longer than any row of members.
 const SPREAD: usize = 7919;
 /// Positions that are read of all members for the end of a file on a missing one.
-const READS_MAX: u32 = 300;
-/// Those of them at which a member may hold it, too.
-const HELD_READS_MAX: u32 = 100;
+const READS_MAX: u32 = 200;
+/// Positions that are read of all members for the end of a file that a member may hold, where the rows may be right.
+const HELD_READS_MAX: usize = 1000;
 
 /// The clues for one frame.
 pub(crate) struct Clues {
@@ -183,6 +194,13 @@ pub(crate) struct Clues {
 }
 
 impl Clues {
+    /// Whether too many blocks are nowhere for these rows.
+    pub(crate) fn rule_out(&self) -> bool {
+        let is_sure = |clue: &&Clue| !clue.is_weak && clue.holder == Holder::Member;
+        let sure = self.clues.iter().filter(is_sure).count() as u64;
+        self.nowhere > sure / 50 + u64::from(sure > 9)
+    }
+
     /// Not this frame.
     fn none() -> Self {
         Self { clues: Vec::new(), nowhere: u64::MAX, unusual: 0, missed: 0 }
@@ -218,7 +236,7 @@ impl<S: Source> Frame<'_, S> {
         expected.push(own);
         expected.sort_by_key(|expected| expected.block);
         let (weak, sure): (Vec<_>, Vec<_>) = expected.into_iter().partition(|expected| expected.want == Want::Data);
-        let (mut clues, mut unusual) = (Vec::new(), 0);
+        let (mut clues, mut unusual, mut open) = (Vec::new(), 0, Vec::new());
         let mut reads = READS_MAX;
         for expected in [sure, weak] {
             // One of each group, and not always the same one: every sixth block might be on the same of six members.
@@ -226,7 +244,14 @@ impl<S: Source> Frame<'_, S> {
             let groups = expected.chunks(step).enumerate();
             for known in groups.map(|(number, group)| &group[number.wrapping_mul(SPREAD) % group.len()]) {
                 match self.clue(*known, &mut reads).await {
-                    Look::Clue(clue) => clues.push(clue),
+                    Look::Clue(clue) => {
+                        let end = match known.want {
+                            Want::End(end) if clue.members != 0 => Some(end),
+                            Want::End(_) | Want::Sum(_) | Want::Data => None,
+                        };
+                        open.extend(end.map(|end| (clues.len(), end)));
+                        clues.push(clue);
+                    }
                     Look::Nowhere if known.holder != Holder::Member => {}
                     Look::Nowhere => nowhere += 1,
                     Look::Zeros => unusual += 1,
@@ -234,7 +259,15 @@ impl<S: Source> Frame<'_, S> {
                 }
             }
         }
-        Clues { clues, nowhere, unusual, missed: walk.missed }
+        let mut found = Clues { clues, nowhere, unusual, missed: walk.missed };
+        if matches!(self.rows, Rows::Striped(_)) && !found.rule_out() {
+            for (index, end) in open.iter().step_by(open.len().div_ceil(HELD_READS_MAX).max(1)) {
+                let clue = &mut found.clues[*index];
+                (clue.in_xor, clue.without) =
+                    self.end_in_xor(self.position(clue.block), *end).await.unwrap_or((true, u64::MAX));
+            }
+        }
+        found
     }
 
     /// Looks for a block. With copies in several rows, one of them has to be there; else a missing member may hold it.
@@ -324,24 +357,12 @@ impl<S: Source> Frame<'_, S> {
             Want::End(end) => {
                 let members = holding(&|summary| summary.is(want));
                 if members != 0 {
-                    // Whether a missing member could hold it too is looked up for some, and left open for others.
-                    let of_xor = match reads.checked_sub(1).filter(|left| *left >= READS_MAX - HELD_READS_MAX) {
-                        Some(left) => {
-                            *reads = left;
-                            self.end_in_xor(Expected { block, want, holder }, at, end).await
-                        }
-                        None => Look::Unknown,
-                    };
-                    let (in_xor, without) = match of_xor {
-                        Look::Clue(Clue { in_xor, without, .. }) => (in_xor, without),
-                        Look::Nowhere => (false, 0),
-                        Look::Zeros | Look::Unknown => (true, u64::MAX),
-                    };
+                    // Whether a missing member could hold it too is open here.
                     return Look::Clue(Clue {
                         block,
                         members,
-                        in_xor,
-                        without,
+                        in_xor: true,
+                        without: u64::MAX,
                         is_weak: false,
                         holder,
                         copies: [members; COPIES - 1],
@@ -355,17 +376,25 @@ impl<S: Source> Frame<'_, S> {
                     return Look::Unknown;
                 }
                 *reads -= 1;
-                self.end_in_xor(Expected { block, want, holder }, at, end).await
+                let copies = [0; COPIES - 1];
+                match self.end_in_xor(at, end).await {
+                    None => Look::Unknown,
+                    Some((false, 0)) => Look::Nowhere,
+                    Some((in_xor, without)) => {
+                        Look::Clue(Clue { block, members: 0, copies, in_xor, without, is_weak: false, holder })
+                    }
+                }
             }
         }
     }
 
-    /// Looks for the end of a file in the xor of members.
-    async fn end_in_xor(&self, Expected { block, holder, .. }: Expected, at: u64, end: u16) -> Look {
+    /// Looks for the end of a file in the xor of all members, and in the xor without each: the members without which it
+    /// is there. `None` if a member cannot be read.
+    async fn end_in_xor(&self, at: u64, end: u16) -> Option<(bool, u64)> {
         let mut xor = vec![0; BLOCK];
         let mut blocks = Vec::new();
         for member in self.members {
-            let Ok(bytes) = self.disks[*member].read(at * BLOCK as u64, BLOCK).await else { return Look::Unknown };
+            let Ok(bytes) = self.disks[*member].read(at * BLOCK as u64, BLOCK).await else { return None };
             add(&mut xor, &bytes);
             blocks.push((*member, bytes));
         }
@@ -375,12 +404,7 @@ impl<S: Source> Frame<'_, S> {
             add(&mut rest, bytes);
             if is_end(&rest) { mask | 1 << member } else { mask }
         });
-        match (is_end(&xor), without) {
-            (false, 0) => Look::Nowhere,
-            (in_xor, without) => {
-                Look::Clue(Clue { block, members: 0, copies: [0; COPIES - 1], in_xor, without, is_weak: false, holder })
-            }
-        }
+        Some((is_end(&xor), without))
     }
 }
 

@@ -5,7 +5,7 @@
 //! Facts: the kernel's `fs/ext4/ext4.h` and `Documentation/filesystems/ext4`.
 
 use crate::crc::{BLOCK, from_raw, raw};
-use crate::seen::number::{id, le16, le32};
+use crate::seen::number::{be32, id, le16, le32};
 use crate::seen::{Expected, Finder, LOST_MAX, Walk, Want};
 
 /// What a superblock says.
@@ -111,6 +111,8 @@ const COPIES_IN: [u64; 6] = [0, 1, 3, 5, 7, 9];
 const TABLE_PLACES: u64 = 64;
 /// Blocks of inodes that are looked at, at most.
 const TABLE_BLOCKS_MAX: u64 = 1500;
+/// The inode of the journal.
+const JOURNAL: u32 = 8;
 /// Directories that are looked at, at most.
 const DIRECTORIES_MAX: usize = 300;
 
@@ -120,6 +122,7 @@ impl Super {
         let mut walk = Walk::default();
         let Some(seed) = self.seed.filter(|_| self.sparse) else { return walk };
         let groups = self.groups(seed, finder, &mut walk).await;
+        self.copies(finder, &mut walk).await;
         let mut directories = Vec::new();
         let mut left = TABLE_BLOCKS_MAX;
         for group in &groups {
@@ -190,6 +193,19 @@ impl Super {
             groups.extend((0..here).map(|index| self.group(seed, first + index, &of(&block, index), is_old)));
         }
         groups
+    }
+
+    /// Finds the copies of the superblock. Which groups have them is an option, so that none is missed.
+    async fn copies(&self, finder: &mut impl Finder, walk: &mut Walk) {
+        let count = self.blocks.div_ceil(self.group_blocks.into());
+        for copy in COPIES_IN.into_iter().filter(|copy| *copy != self.group.into() && *copy < count) {
+            let block = copy * u64::from(self.group_blocks);
+            let is_right =
+                |block: &[u8]| Self::of(block).is_some_and(|own| own.id == self.id && u64::from(own.group) == copy);
+            if let Some(found) = finder.find(block, &is_right).await {
+                walk.note(block, &found);
+            }
+        }
     }
 
     /// The groups whose inodes follow those of the first group, wherever these are found behind the descriptors.
@@ -266,6 +282,10 @@ impl Super {
             None => walk.lose(block, finder),
         }
         for (number, inode) in numbered(&found.unwrap_or_default()) {
+            if number == JOURNAL {
+                journal(&inode, finder, walk).await;
+                continue;
+            }
             match le16(&inode, 0) >> 12 {
                 8 => {
                     walk.expected.extend(end_of(&inode));
@@ -278,6 +298,22 @@ impl Super {
                 _ => {}
             }
         }
+    }
+}
+
+/// Finds the first block of the journal. What the others hold is unknown: most are zeros in a young file system.
+async fn journal(inode: &[u8], finder: &mut impl Finder, walk: &mut Walk) {
+    const MAGIC: u32 = 0xc03b_3998;
+    let Some(block) = extent_of(inode, 0) else { return };
+    let blocks = le32(inode, 4) / BLOCK as u32;
+    // Magic number, kind, length of a block, and blocks: all in the other byte order.
+    let is_right = |block: &[u8]| {
+        let kind = be32(block, 4);
+        be32(block, 0) == MAGIC && matches!(kind, 3 | 4) && be32(block, 12) == BLOCK as u32 && be32(block, 16) == blocks
+    };
+    match finder.find(block, &is_right).await {
+        Some(found) => walk.note(block, &found),
+        None => walk.lose(block, finder),
     }
 }
 
@@ -344,4 +380,57 @@ fn end_of(inode: &[u8]) -> Option<Expected> {
     let last = bytes.checked_sub(1)?;
     let block = extent_of(inode, last / BLOCK as u64)?;
     Some(Expected::new(block, Want::End((last % BLOCK as u64 + 1) as u16)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seen::Node;
+    use futures_util::FutureExt;
+
+    /// Has one block at one place, and knows all.
+    struct One(u64, Vec<u8>);
+
+    impl Finder for One {
+        fn knows(&self, _: u64) -> bool {
+            true
+        }
+
+        async fn find(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+            Some(self.1.clone()).filter(|own| block == self.0 && is_right(own))
+        }
+
+        async fn find_all(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+            self.find(block, is_right).await.into_iter().collect()
+        }
+
+        async fn find_node(&mut self, _: u64, _: u64, _: &dyn Fn(&[u8]) -> Option<Node>) -> Option<Vec<u8>> {
+            None
+        }
+    }
+
+    #[test]
+    fn the_journal_is_known_by_its_first_block_alone() {
+        let mut inode = vec![0; 256];
+        inode[4..8].copy_from_slice(&(1024 * BLOCK as u32).to_le_bytes());
+        inode[0x20..0x24].copy_from_slice(&0x8_0000_u32.to_le_bytes());
+        inode[0x28..0x2c].copy_from_slice(&[0x0a, 0xf3, 1, 0]);
+        inode[0x38..0x3a].copy_from_slice(&1024_u16.to_le_bytes());
+        inode[0x3c..0x40].copy_from_slice(&777_u32.to_le_bytes());
+        let mut first = vec![0; BLOCK];
+        for (at, word) in [(0, 0xc03b_3998), (4, 4), (12, BLOCK as u32), (16, 1024)] {
+            first[at..at + 4].copy_from_slice(&u32::to_be_bytes(word));
+        }
+        let walked = |block: &[u8]| {
+            let mut walk = Walk::default();
+            journal(&inode, &mut One(777, block.to_vec()), &mut walk).now_or_never().expect("memory answers at once");
+            walk
+        };
+        let walk = walked(&first);
+        assert_eq!(walk.expected, [Expected::new(777, Want::Sum(crate::crc::sum(&first)))]);
+        assert!(walk.lost.is_empty());
+        first[19] ^= 1;
+        let walk = walked(&first);
+        assert_eq!((walk.expected, walk.lost), (Vec::new(), vec![777]), "that of another length is not it");
+    }
 }

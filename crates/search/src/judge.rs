@@ -34,21 +34,21 @@ pub(crate) struct Candidate {
 }
 
 /// Blocks that are compared at most.
-const COMPARED_MAX: usize = 200_000;
+pub(crate) const COMPARED_MAX: usize = 200_000;
 /// Blocks of which Q is computed, where P and all data agree already, and where a member is missing: then Q alone
 /// tells whether another one is stale.
 const Q_CHECKS: usize = 48;
 const Q_CHECKS_WITHOUT: usize = 16_384;
 
 impl Candidate {
-    fn summary(&self, scan: &Scan, slot: usize, at: u64) -> Option<u32> {
-        Some(scan.summary(self.order[slot]?, self.offset + at)?.sum)
+    fn content(&self, scan: &Scan, slot: usize, at: u64) -> Option<u64> {
+        Some(scan.summary(self.order[slot]?, self.offset + at)?.content())
     }
 
-    /// The sum of what it would read as `block`; `None` if that was not read, or is lost.
-    pub(crate) fn reads(&self, scan: &Scan, block: u64) -> Option<u32> {
+    /// The content that it would read as `block`; `None` if that was not read, or is lost.
+    pub(crate) fn reads(&self, scan: &Scan, block: u64) -> Option<u64> {
         let copies = copies(&self.geometry, block);
-        if let Some(sum) = copies.iter().find_map(|(slot, at)| self.summary(scan, *slot, *at)) {
+        if let Some(sum) = copies.iter().find_map(|(slot, at)| self.content(scan, *slot, *at)) {
             return Some(sum);
         }
         let (Geometry::Parity(parity), Some((slot, at))) = (&self.geometry, copies.first()) else { return None };
@@ -57,7 +57,7 @@ impl Candidate {
         }
         let stripe = parity.stripe(at / self.chunk);
         self.others(&stripe, Slot(*slot as u16))
-            .map(|other| self.summary(scan, other, *at))
+            .map(|other| self.content(scan, other, *at))
             .try_fold(0, |all, sum| Some(all ^ sum?))
     }
 
@@ -69,7 +69,7 @@ impl Candidate {
     }
 
     /// The blocks of the array.
-    fn blocks(&self) -> u64 {
+    pub(crate) fn blocks(&self) -> u64 {
         self.geometry.array_bytes() / BLOCK as u64
     }
 
@@ -121,7 +121,7 @@ impl Candidate {
                 let (mut wrong, mut compared) = (0, 0);
                 for block in (0..blocks).step_by(step as usize) {
                     let sums = copies(&self.geometry, block).into_iter();
-                    let sums: Vec<u32> = sums.filter_map(|(slot, at)| self.summary(scan, slot, at)).collect();
+                    let sums: Vec<u64> = sums.filter_map(|(slot, at)| self.content(scan, slot, at)).collect();
                     wrong += u64::from(sums.iter().any(|sum| *sum != sums[0]));
                     compared += u64::from(sums.len() > 1 && sums[0] != 0);
                 }
@@ -141,9 +141,9 @@ impl Candidate {
             if is_missing(p.index()) || self.others(&stripe, p).any(is_missing) {
                 continue;
             }
-            let mut sums = self.others(&stripe, p).map(|slot| self.summary(scan, slot, at));
+            let mut sums = self.others(&stripe, p).map(|slot| self.content(scan, slot, at));
             let sums = sums.try_fold((0, false), |(xor, any), sum| sum.map(|sum| (xor ^ sum, any || sum != 0)));
-            let (Some((xor, any)), Some(stored)) = (sums, self.summary(scan, p.index(), at)) else { continue };
+            let (Some((xor, any)), Some(stored)) = (sums, self.content(scan, p.index(), at)) else { continue };
             compared += u64::from(any);
             wrong += u64::from(xor != stored);
         }

@@ -11,6 +11,7 @@
 
 mod assign;
 mod btrfs;
+mod compare;
 mod cost;
 mod crc;
 mod decide;
@@ -28,4 +29,5 @@ mod seen;
 mod shape;
 mod xfs;
 
+pub use compare::{Difference, Recency};
 pub use decide::{Answer, Found, Verdict, search};

@@ -143,7 +143,12 @@ impl<S: Source> Finder for Reader<'_, '_, S> {
     }
 
     async fn find(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+        // No block that is looked for is all zeros, and what is not right is not looked at again.
+        let mut tried = HashSet::from([0]);
         for choice in self.choices(block) {
+            if self.sum(choice).is_some_and(|sum| !tried.insert(sum)) {
+                continue;
+            }
             let bytes = self.bytes(choice).await;
             if let Some(bytes) = bytes.filter(|bytes| is_right(bytes)) {
                 return Some(bytes);

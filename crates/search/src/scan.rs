@@ -3,7 +3,7 @@
 //! Memory is bounded: eight bytes for each 4 KiB that were read. Of members that are longer than the budget, the start
 //! is read, and windows at equal distances, the same on each member.
 
-use crate::crc::{BLOCK, sum};
+use crate::crc::{BLOCK, fold, sum};
 use crate::overwritten;
 use crate::seen::{Holder, Place, Seen, Want};
 use disk::Source;
@@ -15,6 +15,8 @@ use std::ops::Range;
 pub(crate) struct Summary {
     /// [`crate::crc::sum`]
     pub(crate) sum: u32,
+    /// [`crate::crc::fold`]: blocks that end with their own CRC all have the same sum.
+    fold: u16,
     /// The bytes up to the last one that is not zero: 0 of a block of zeros.
     pub(crate) end: u16,
 }
@@ -25,11 +27,16 @@ impl Summary {
         if end == 0 {
             return Self::default();
         }
-        Self { sum: sum(block), end: end as u16 }
+        Self { sum: sum(block), fold: fold(block), end: end as u16 }
     }
 }
 
 impl Summary {
+    /// What tells contents apart, and adds up as the sum does.
+    pub(crate) fn content(self) -> u64 {
+        u64::from(self.fold) << 32 | u64::from(self.sum)
+    }
+
     /// Whether the block is what a file system wants it to be.
     pub(crate) fn is(self, want: Want) -> bool {
         match want {
@@ -117,7 +124,7 @@ impl Scan {
                 let summaries = &mut window.summaries[number];
                 match disk.read(position, own).await {
                     Ok(bytes) => {
-                        summaries.extend(self.look(Holder::Member, position, &bytes));
+                        summaries.extend(self.look(Holder::Member, number, position, &bytes));
                         xor.iter_mut().zip(&bytes).for_each(|(xor, byte)| *xor ^= byte);
                         held.push(bytes);
                     }
@@ -129,7 +136,7 @@ impl Scan {
                 self.bytes += own as u64;
             }
             if disks.len() > 1 {
-                self.look(Holder::Xor, position, &xor);
+                self.look(Holder::Xor, 0, position, &xor);
                 held.iter().for_each(|bytes| self.look_without(position, &xor, bytes));
             }
             progress(self.bytes);
@@ -139,12 +146,12 @@ impl Scan {
     }
 
     /// Summarizes blocks, and notes those that a file system recognizes.
-    fn look(&mut self, holder: Holder, position: u64, bytes: &[u8]) -> Vec<Summary> {
+    fn look(&mut self, holder: Holder, disk: usize, position: u64, bytes: &[u8]) -> Vec<Summary> {
         let mut summaries = Vec::with_capacity(bytes.len() / BLOCK);
         for (index, block) in bytes.chunks_exact(BLOCK).enumerate() {
             let summary = Summary::of(block);
             if summary.end > 0 {
-                let place = Place { holder, at: position / BLOCK as u64 + index as u64 };
+                let place = Place { holder, disk, at: position / BLOCK as u64 + index as u64 };
                 self.seen.look(place, summary.sum, block);
             }
             summaries.push(summary);
@@ -162,7 +169,8 @@ impl Scan {
                 continue;
             }
             let rest: Vec<u8> = xor.iter().zip(own).map(|(xor, own)| xor ^ own).collect();
-            let place = Place { holder: Holder::XorWithoutOne, at: position / BLOCK as u64 + index as u64 };
+            let at = position / BLOCK as u64 + index as u64;
+            let place = Place { holder: Holder::XorWithoutOne, disk: 0, at };
             self.seen.look(place, sum(&rest), &rest);
         }
     }

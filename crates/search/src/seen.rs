@@ -22,6 +22,8 @@ pub(crate) enum Holder {
 pub(crate) struct Place {
     /// What held it.
     pub(crate) holder: Holder,
+    /// The member, if it is one.
+    pub(crate) disk: usize,
     /// The block on it.
     pub(crate) at: u64,
 }
@@ -50,11 +52,18 @@ impl Seen {
 
     /// The file systems whose first superblock a member holds.
     pub(crate) fn systems(&self) -> HashSet<[u8; 16]> {
-        let is_held = |place: &Place| place.holder == Holder::Member;
-        let ext4 = self.ext4.iter().filter(|(place, own, _)| is_held(place) && own.group == 0).map(|own| own.1.id);
-        let xfs =
-            self.xfs.supers.iter().filter(|(place, own, ..)| is_held(place) && own.group == 0).map(|own| own.1.id);
-        ext4.chain(xfs).chain(self.btrfs.supers.iter().filter(|own| is_held(&own.0)).map(|own| own.1.id)).collect()
+        self.ages().map(|(id, ..)| id).collect()
+    }
+
+    /// The file systems whose first superblock a member holds, with the age that it states and the member.
+    pub(crate) fn ages(&self) -> impl Iterator<Item = ([u8; 16], u64, usize)> {
+        let ext4 = self.ext4.iter().filter(|(_, own, _)| own.group == 0);
+        let ext4 = ext4.map(|(place, own, _)| (*place, own.id, u64::from(own.written)));
+        let xfs = self.xfs.supers.iter().filter(|(_, own, ..)| own.group == 0);
+        let xfs = xfs.map(|(place, own, age, _)| (*place, own.id, *age));
+        let btrfs = self.btrfs.supers.iter().map(|(place, own, _)| (*place, own.id, own.generation));
+        let held = ext4.chain(xfs).chain(btrfs).filter(|(place, ..)| place.holder == Holder::Member);
+        held.map(|(place, id, age)| (id, age, place.disk))
     }
 
     /// Whether [`Seen::look`] might see something in a block of which `word` gives the word at a multiple of 8 bytes.

@@ -218,7 +218,7 @@ impl Super {
     /// The superblock in `block`, also a copy.
     pub(crate) fn of(block: &[u8]) -> Option<(Self, u64)> {
         let mut seen = Seen::default();
-        seen.look_at_group(Place { holder: Holder::Member, at: 0 }, 0, block);
+        seen.look_at_group(Place { holder: Holder::Member, disk: 0, at: 0 }, 0, block);
         seen.supers.pop().map(|(_, found, age, _)| (found, age))
     }
 

@@ -98,6 +98,66 @@ fn without_proof_a_stale_member_is_left_out_of_a_proposal_alone() {
     assert!(read_by(&here, &report["shapes"][0]) == image, "{report}");
 }
 
+/// The ext4 in `image` with one more file, as if it was written much later.
+fn later(here: &Workplace, image: &[u8]) -> Vec<u8> {
+    let (file, text) = (here.path().join("image"), here.path().join("text"));
+    std::fs::write(&file, image).expect("of our own");
+    std::fs::write(&text, "later\n".repeat(9000)).expect("of our own");
+    let written = Command::new("debugfs")
+        .args(["-w", "-R", &format!("write {} later", text.display())])
+        .arg(&file)
+        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+        .env("E2FSPROGS_FAKE_TIME", "2000000000")
+        .output();
+    assert!(written.expect("debugfs starts (Debian's package e2fsprogs)").status.success());
+    std::fs::read(file).expect("of our own")
+}
+
+#[test]
+fn both_copies_of_a_mirror_that_differ_are_listed_with_what_differs_and_neither_is_chosen() {
+    for given in [["a", "b"], ["b", "a"]] {
+        let here = Workplace::new();
+        here.run("create --level 1 --data-offset 1M --size 32M a b").ok();
+        let old = ext4(&here, 24 << 20);
+        here.run_with("write a b", &old).ok();
+        let new = later(&here, &old);
+        here.run_with("write a", &new).ok();
+        ["a", "b"].iter().for_each(|member| wipe(&here, member));
+        let (report, status) = searched(&here, &given);
+        assert_eq!((&report["verdict"], status), (&"undecided".into(), 1), "{report}");
+        let shapes = report["shapes"].as_array().expect("a list");
+        let mut listed: Vec<(Vec<u8>, &Value)> =
+            shapes.iter().map(|shape| (read_by(&here, shape), &shape["file_system_is"])).collect();
+        listed.sort_by_key(|(bytes, _)| *bytes == old);
+        assert!(listed == [(new.clone(), &"newer".into()), (old.clone(), &"older".into())], "{report}");
+        let differs: Vec<usize> =
+            (0..new.len()).step_by(4096).filter(|at| new[*at..][..4096] != old[*at..][..4096]).collect();
+        let expected = serde_json::json!({ "at": differs[0], "bytes": differs.len() * 4096 });
+        assert_eq!((&shapes[0]["differs"], &shapes[1]["differs"]), (&Value::Null, &expected), "{report}");
+        let bytes = differs.len() * 4096;
+        let told = format!("reads {bytes} bytes otherwise than the first shape, from {} on", differs[0]);
+        let run = here.run("detect --search a b");
+        let is_told = [told.as_str(), "its file system is the newer one"].iter().all(|told| run.text().contains(told));
+        assert!(run.status == 1 && is_told, "{}", run.text());
+    }
+}
+
+#[test]
+fn a_stale_member_of_far_copies_does_not_make_them_stripes_without_copies() {
+    let here = Workplace::new();
+    here.run("create --level 10 --layout f2 --chunk 4K --data-offset 1M --size 32M a b c d").ok();
+    let old = ext4(&here, 24 << 20);
+    here.run_with("write a b c d", &old).ok();
+    let new = later(&here, &old);
+    here.run_with("write a b d", &new).ok();
+    ["a", "b", "c", "d"].iter().for_each(|member| wipe(&here, member));
+    let (report, status) = searched(&here, &["d", "a", "c", "b"]);
+    assert_eq!((&report["verdict"], status), (&"undecided".into(), 1), "{report}");
+    let shapes = report["shapes"].as_array().expect("a list");
+    let truth = shapes.iter().find(|shape| shape["left_out"] == serde_json::json!(["c"]));
+    assert!(truth.is_some_and(|truth| read_by(&here, truth) == new), "{report}");
+}
+
 #[test]
 fn a_member_that_is_stale_in_a_file_alone_never_gives_wrong_bytes_as_the_answer() {
     for (level, names) in [("5", "a b c d"), ("6", "a b c d e")] {

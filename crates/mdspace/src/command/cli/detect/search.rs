@@ -14,7 +14,7 @@ use crate::names::name_of;
 use crate::place::{DiskFile, at_once, resolve};
 use disk::Section;
 use format::geometry::Level;
-use search::{Answer, Verdict};
+use search::{Answer, Difference, Recency, Verdict};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -50,8 +50,19 @@ struct ShapeFound {
     against: u64,
     /// Bytes that it takes for data, and in which superblocks of md have been written since.
     overwritten: Vec<Overwritten>,
+    /// Bytes in blocks that it reads otherwise than the first shape, and the first of them in the array.
+    differs: Option<Differs>,
+    /// Whether its file system is `newer` or `older` than those of the other shapes, by what its superblock says.
+    file_system_is: Option<&'static str>,
     /// Commands that come next.
     next: Vec<String>,
+}
+
+/// Bytes of the array.
+#[derive(Serialize)]
+struct Differs {
+    at: u64,
+    bytes: u64,
 }
 
 /// Bytes of a disk.
@@ -131,13 +142,20 @@ impl Report {
         if self.unreadable_bytes > 0 {
             text += &format!("unreadable: {}\n", Size(self.unreadable_bytes));
         }
-        for ShapeFound { geometry, left_out, fits, against, overwritten, next } in &self.shapes {
+        for ShapeFound { geometry, left_out, fits, against, overwritten, differs, file_system_is, next } in &self.shapes
+        {
             text += &format!("geometry: {geometry}\n  {fits} known blocks fit it, {against} do not\n");
             if !left_out.is_empty() {
                 text += &format!("  stale, or not of this array: {}\n", left_out.join(" "));
             }
             for Overwritten { name, at, bytes } in overwritten {
                 text += &format!("  lost: {bytes} bytes at {at} of {name}, where md has written a superblock since\n");
+            }
+            if let Some(Differs { at, bytes }) = differs {
+                text += &format!("  reads {bytes} bytes otherwise than the first shape, from {at} on\n");
+            }
+            if let Some(age) = file_system_is {
+                text += &format!("  its file system is the {age} one, by its superblock\n");
             }
             next.iter().for_each(|next| text += &format!("  next: {next}\n"));
         }
@@ -168,7 +186,13 @@ impl ShapeFound {
             at: range.start,
             bytes: range.end - range.start,
         });
+        let differs = answer.difference.map(|Difference { bytes, at }| Differs { at, bytes });
+        let file_system_is = answer.recency.map(|recency| match recency {
+            Recency::Newer => "newer",
+            Recency::Older => "older",
+        });
+        let overwritten = overwritten.collect();
         let (fits, against) = (answer.fits, answer.against);
-        Self { geometry, left_out, fits, against, overwritten: overwritten.collect(), next }
+        Self { geometry, left_out, fits, against, overwritten, differs, file_system_is, next }
     }
 }
