@@ -487,7 +487,7 @@ whole_disks() { # three whole disks of a NAS: a GPT, a small array in the first 
     done
     create --metadata=0.90 --level=1 --raid-devices=3 $(devices 0 1 2)
     stop
-    create --metadata=1.2 --name=nas:2 --level=5 --raid-devices=3 --chunk=64 $(devices 4 5 6)
+    create --metadata=1.2 --name=2 --homehost=nas --level=5 --raid-devices=3 --chunk=64 $(devices 4 5 6)
     fill
     truth
     stop
