@@ -40,7 +40,7 @@ TABLE
 done
 make() { # NUMBER OPTION...
     # shellcheck disable=SC2086 # words
-    mdadm --create /dev/md$1 --run --assume-clean --raid-devices 4 --name nas:$1 "${@:2}" ${parts[$1]}
+    mdadm --create /dev/md$1 --run --assume-clean --raid-devices 4 --homehost nas --name $1 "${@:2}" ${parts[$1]}
 }
 make 0 --level 1 --metadata 0.90
 make 1 --level 1 --metadata 1.0

@@ -26,7 +26,7 @@ export LVM_SYSTEM_DIR=$SCRATCH/etc
 for index in 0 1 2 3 4; do
     truncate -s 64M disk$index.img
     losetup /dev/loop$index disk$index.img
-    mdadm --create /dev/md$index --run --force --level 1 --raid-devices 1 --metadata 1.2 --name nas:$index /dev/loop$index
+    mdadm --create /dev/md$index --run --force --level 1 --raid-devices 1 --metadata 1.2 --homehost nas --name $index /dev/loop$index
 done
 vgcreate --physicalextentsize 1M vg1 /dev/md{0,1,2,3,4}
 

@@ -16,7 +16,7 @@ for disk in disk1.img disk2.img disk3.img disk4.img; do
     truncate -s 16M $disk
     loops+=("$(losetup --find --show $disk)")
 done
-mdadm --create /dev/md0 --run --assume-clean --level 5 --raid-devices 4 --metadata 1.2 --chunk 64 --name nas:data "${loops[@]}"
+mdadm --create /dev/md0 --run --assume-clean --level 5 --raid-devices 4 --metadata 1.2 --chunk 64 --homehost nas --name data "${loops[@]}"
 mkdir tree tree/photos
 echo summer >tree/photos/list
 mke2fs -q -t ext4 -d tree /dev/md0
