@@ -99,7 +99,7 @@ async fn serve(
         std::future::pending().await
     };
     tokio::select! {
-        () = serve_connection(stream, router, stopping) => Ok(()),
+        () = serve_connection(Box::new(stream), router, stopping) => Ok(()),
         never = admitted => never,
     }
 }

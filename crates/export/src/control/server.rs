@@ -234,7 +234,7 @@ where
             (stream, place) = next => {
                 let (router, stopping) = (router.clone(), stopping.clone());
                 connections.spawn(async move {
-                    serve_connection(stream, router, stopping).await;
+                    serve_connection(Box::new(stream), router, stopping).await;
                     drop(place);
                 });
             }
@@ -244,12 +244,16 @@ where
     while connections.join_next().await.is_some() {}
 }
 
+/// The bytes of a connection, of any kind: HTTP is compiled once for all kinds.
+pub(super) type Connection = Box<dyn Duplex>;
+
+/// A stream in both directions.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
+
 /// Serves one connection until it ends, `stopping` is set or its time is over.
-pub(super) async fn serve_connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    router: Router,
-    mut stopping: watch::Receiver<bool>,
-) {
+pub(super) async fn serve_connection(stream: Connection, router: Router, mut stopping: watch::Receiver<bool>) {
     let mut protocol = http1::Builder::new();
     protocol.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME);
     let mut connection = pin!(protocol.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
