@@ -5,7 +5,7 @@
 //! touches a request or its data. Source: QEMU's `docs/interop/vhost-user.rst`.
 
 use super::config::{PROTOCOL_FEATURES, Properties};
-use super::inflight::Inflight;
+use super::inflight::Records;
 use super::ring::{RingError, Setup};
 use super::{Memory, QUEUE_SIZE_MAX, QUEUES_MAX};
 use crate::volume::Durability;
@@ -72,7 +72,7 @@ pub(super) struct Frontend {
     features: u64,
     regions: Vec<(VhostUserMemoryRegion, Arc<GuestRegionMmap>)>,
     memory: Memory,
-    inflight: Option<Arc<MmapRegion>>,
+    inflight: Option<Records>,
     vrings: Vec<Vring>,
 }
 
@@ -149,8 +149,11 @@ impl Frontend {
         if !queue.is_valid(&*self.memory) {
             return Err(Error::InvalidParam);
         }
-        let notes = |region| Inflight::of(region, index, size).ok_or(Error::InvalidParam);
-        let inflight = self.inflight.as_ref().map(notes).transpose()?;
+        let inflight = self.inflight.as_ref().and_then(|records| records.of(index, size));
+        if self.inflight.is_some() && inflight.is_none() {
+            let ring = index;
+            tracing::warn!(ring, size, "no room for the requests under way: they would be lost with this process");
+        }
         // A driver without VIRTIO_BLK_F_FLUSH expects an answered write to be durable.
         let durability =
             if self.features & 1 << VIRTIO_BLK_F_FLUSH != 0 { Durability::Ordinary } else { Durability::Stable };
@@ -300,7 +303,7 @@ impl VhostUserBackendReqHandlerMut for Frontend {
         if usize::from(num_queues) > QUEUES_MAX || queue_size > QUEUE_SIZE_MAX {
             return Err(Error::InvalidParam);
         }
-        let bytes = (Inflight::bytes(queue_size) * usize::from(num_queues)) as u64;
+        let bytes = Records::bytes(usize::from(num_queues)) as u64;
         let file = memfd_create("mdspace-inflight", MemfdFlags::CLOEXEC).map_err(|_| Error::MemFdCreateError)?;
         ftruncate(&file, bytes).map_err(|_| Error::FileTruncateError)?;
         Ok((VhostUserInflight::new(bytes, 0, num_queues, queue_size), file.into()))
@@ -309,7 +312,8 @@ impl VhostUserBackendReqHandlerMut for Frontend {
     fn set_inflight_fd(&mut self, inflight: &VhostUserInflight, file: File) -> Result<()> {
         let bytes = usize::try_from(inflight.mmap_size).map_err(invalid)?;
         let region = MmapRegion::from_file(FileOffset::new(file, inflight.mmap_offset), bytes).map_err(invalid)?;
-        self.inflight = Some(Arc::new(region));
+        let records = Records::in_region(region, usize::from(inflight.num_queues)).ok_or(Error::InvalidParam)?;
+        self.inflight = Some(records);
         Ok(())
     }
 

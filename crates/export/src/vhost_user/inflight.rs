@@ -5,6 +5,7 @@
 //! the recorded requests again, in their old order. So a request may run twice, which is harmless: its first answer was
 //! never seen. Nothing in the shared memory is trusted.
 
+use super::QUEUE_SIZE_MAX;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vm_memory::{Bytes, MmapRegion, VolatileMemory, VolatileMemoryError, VolatileSlice};
@@ -21,8 +22,41 @@ const STATE_BYTES: usize = 16;
 const NEXT_AT: usize = 6;
 const COUNTER_AT: usize = 8;
 
+/// Each queue's records begin at a multiple of this.
+const ALIGNMENT: usize = 64;
+
 /// The layout's version that this code implements.
 const VERSION: u16 = 1;
+
+/// The memory that a client keeps for a server, with room for the records of some queues.
+#[derive(Debug, Clone)]
+pub(super) struct Records {
+    region: Arc<MmapRegion>,
+    /// Bytes for each queue.
+    each: usize,
+}
+
+impl Records {
+    /// Bytes of the records of `queues` queues. A driver may make a ring longer than the client has announced: firmware
+    /// does so, and the kernel that it starts does not. So there is room for the longest.
+    pub(super) const fn bytes(queues: usize) -> usize {
+        Inflight::bytes(QUEUE_SIZE_MAX) * queues
+    }
+
+    /// The records of `queues` queues, which share `region` evenly. The region may have been made for shorter rings.
+    pub(super) fn in_region(region: MmapRegion, queues: usize) -> Option<Self> {
+        let each = region.size().checked_div(queues)?;
+        Some(Self { region: Arc::new(region), each: each - each % ALIGNMENT })
+    }
+
+    /// The records of queue `index`, whose ring has `size` descriptors. `None` when there is no room for them.
+    pub(super) fn of(&self, index: usize, size: u16) -> Option<Inflight> {
+        let start = index.checked_mul(self.each)?;
+        let is_inside = start.checked_add(self.each).is_some_and(|end| end <= self.region.size());
+        let has_room = Inflight::bytes(size) <= self.each && is_inside;
+        has_room.then(|| Inflight { region: self.region.clone(), start, size, counter: 0 })
+    }
+}
 
 /// The records of one queue.
 #[derive(Debug, Clone)]
@@ -36,14 +70,7 @@ pub(super) struct Inflight {
 impl Inflight {
     /// The bytes of the records of a queue of `size` descriptors.
     pub(super) const fn bytes(size: u16) -> usize {
-        (HEADER_BYTES + STATE_BYTES * size as usize).next_multiple_of(64)
-    }
-
-    /// The records of queue `index`. `None` when `region` is too small.
-    pub(super) fn of(region: &Arc<MmapRegion>, index: usize, size: u16) -> Option<Self> {
-        let start = index.checked_mul(Self::bytes(size))?;
-        let end = start.checked_add(Self::bytes(size))?;
-        (end <= region.size()).then(|| Self { region: region.clone(), start, size, counter: 0 })
+        (HEADER_BYTES + STATE_BYTES * size as usize).next_multiple_of(ALIGNMENT)
     }
 
     fn memory(&self) -> VolatileSlice<'_> {
@@ -116,12 +143,29 @@ impl Inflight {
 mod tests {
     use super::*;
 
-    fn region(queues: usize, size: u16) -> Arc<MmapRegion> {
-        Arc::new(MmapRegion::new(Inflight::bytes(size) * queues).expect("memory"))
+    fn region(queues: usize, size: u16) -> Records {
+        let region = MmapRegion::new(Inflight::bytes(size) * queues).expect("memory");
+        Records::in_region(region, queues).expect("there are queues")
     }
 
-    fn notes(region: &Arc<MmapRegion>) -> Inflight {
-        Inflight::of(region, 1, 8).expect("there is room")
+    fn notes(records: &Records) -> Inflight {
+        records.of(1, 8).expect("there is room")
+    }
+
+    #[test]
+    fn a_ring_may_be_longer_than_the_client_has_announced_and_others_records_stay() {
+        let region = MmapRegion::new(Records::bytes(2)).expect("memory");
+        let records = Records::in_region(region, 2).expect("there are queues");
+        let mut other = records.of(1, 128).expect("there is room");
+        other.recover(0).expect("memory");
+        other.begin(5).expect("memory");
+        for size in [256, 128, QUEUE_SIZE_MAX] {
+            let mut longer = records.of(0, size).expect("there is room");
+            longer.recover(0).expect("memory");
+            longer.begin(size - 1).expect("memory");
+            longer.answered(size - 1, 0).expect("memory");
+        }
+        assert_eq!(records.of(1, 256).expect("there is room").recover(0).expect("memory"), [5]);
     }
 
     #[test]
@@ -157,11 +201,12 @@ mod tests {
     #[test]
     fn notes_lie_within_their_region_and_hostile_ones_do_no_harm() {
         let region = region(2, 8);
-        assert!(Inflight::of(&region, 2, 8).is_none());
-        assert!(Inflight::of(&region, usize::MAX, 8).is_none());
-        assert!(Inflight::of(&region, 0, 1024).is_none());
-        let memory = region.get_slice(0, region.size()).expect("all of it");
-        for at in 0..region.size() {
+        assert!(region.of(2, 8).is_none());
+        assert!(region.of(usize::MAX, 8).is_none());
+        assert!(region.of(0, 1024).is_none());
+        assert!(Records::in_region(MmapRegion::new(64).expect("memory"), 0).is_none());
+        let memory = region.region.get_slice(0, region.region.size()).expect("all of it");
+        for at in 0..region.region.size() {
             memory.store(0xff_u8, at, Ordering::Relaxed).expect("memory");
         }
         for version in [0, VERSION] {

@@ -280,6 +280,7 @@ impl<V: Volume> Ring<V> {
 mod tests {
     use super::*;
     use crate::memory::MemoryVolume;
+    use crate::vhost_user::inflight::Records;
     use futures_util::task::noop_waker_ref;
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -370,9 +371,9 @@ mod tests {
         queue.try_set_used_ring_address(GuestAddress(USED))?;
         queue.set_ready(true);
         let inflight = foreign.inflight.as_ref().map(|notes| {
-            let region = Arc::new(MmapRegion::new(notes.len()).expect("memory"));
-            vm_memory::VolatileMemory::as_volatile_slice(&*region).write_slice(notes, 0).expect("it fits");
-            Inflight::of(&region, 0, SIZE).expect("it fits")
+            let region = MmapRegion::new(notes.len()).expect("memory");
+            vm_memory::VolatileMemory::as_volatile_slice(&region).write_slice(notes, 0).expect("it fits");
+            Records::in_region(region, 1).and_then(|records| records.of(0, SIZE)).expect("it fits")
         });
         let setup = Setup { queue, memory: Arc::new(memory(foreign)), inflight, durability: Durability::Ordinary };
         let volume = MemoryVolume::new(64 << 10, engine::Pool::new(1 << 20));
