@@ -448,7 +448,8 @@ def strangers_at_a_port_that_asks_for_certificates(_):
     made = """set -e; mkdir server good; cd .
 sign() { openssl x509 -req -CA ca.pem -CAkey ca-key.pem -CAcreateserial -days 30 -extfile <(echo "$1") -out "$2"; }
 ask() { openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -subj "/CN=$1" -keyout "$2"; }
-ask authority ca-key.pem | openssl x509 -req -key ca-key.pem -days 30 -out ca.pem \
+ask authority ca-key.pem >ca.csr
+openssl x509 -req -in ca.csr -key ca-key.pem -days 30 -out ca.pem \
   -extfile <(printf 'basicConstraints=critical,CA:TRUE\\nkeyUsage=keyCertSign,cRLSign\\n')
 ask server server/server-key.pem | sign 'subjectAltName=DNS:localhost' server/server-cert.pem
 ask client good/client-key.pem | sign 'extendedKeyUsage=clientAuth' good/client-cert.pem
