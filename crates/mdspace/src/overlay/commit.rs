@@ -111,6 +111,9 @@ impl OverlayDirectory {
     }
 }
 
+/// The commit is on record: whatever becomes of this process, a later one continues with the same members.
+struct Begun;
+
 /// A commit. All members are open for writing, and locked.
 pub(crate) struct Commit<'a> {
     directory: &'a OverlayDirectory,
@@ -155,8 +158,15 @@ impl<'a> Commit<'a> {
     async fn write(&self, progress: &dyn Fn(u64)) -> Result<(), Refusal> {
         let file_failed = |error: std::io::Error| self.directory.refused(error.to_string());
         match Stage::of(&self.directory.path) {
-            Stage::InUse => self.begin().await?,
-            Stage::Committing | Stage::Committed => self.check_begun().await?,
+            Stage::InUse => {
+                let begun = self.begin().await?;
+                self.reserve(&begun).map_err(|refusal| self.take_back(refusal, begun))?;
+            }
+            Stage::Committing | Stage::Committed => {
+                let begun = self.check_begun().await?;
+                self.reserve(&begun)
+                    .map_err(|refusal| refusal.advice("make room on its file system, and repeat the command"))?;
+            }
         }
         let begun = |refusal: Refusal| refusal.after("the members have some of the changes");
         for (name, overlay) in &self.members {
@@ -180,25 +190,43 @@ impl<'a> Commit<'a> {
         Stage::end_commit(&self.directory.path).map_err(file_failed).map_err(begun)
     }
 
-    /// Makes sure that the commit can be completed, also by another process. The members stay as they are.
-    async fn begin(&self) -> Result<(), Refusal> {
+    /// Makes sure that the commit can be completed, also by another process. The members stay as they are, and so do the
+    /// times of their files.
+    async fn begin(&self) -> Result<Begun, Refusal> {
         for (name, overlay) in &self.members {
             self.keep_superblocks(name, overlay).await.map_err(|error| Refusal::member_error(name, &error))?;
         }
         let mut records = Vec::new();
-        for (path, (name, overlay)) in self.paths.iter().zip(&self.members) {
-            reserve(path, overlay).map_err(|error| {
-                let reason = format!("there is no room for the changes: {error}");
-                Refusal::new(reason).of(name).advice("make room on its file system; no member has changed")
-            })?;
+        for (path, (_, overlay)) in self.paths.iter().zip(&self.members) {
             records.push(Record::of(path, overlay, &self.pool).await?);
         }
         let records = serde_json::to_vec(&records).expect("plain values");
-        Stage::begin_commit(&self.directory.path, &records).map_err(|error| self.directory.refused(error.to_string()))
+        let begun = Stage::begin_commit(&self.directory.path, &records);
+        begun.map(|()| Begun).map_err(|error| self.directory.refused(error.to_string()))
+    }
+
+    /// Takes the room for the changes. This sets the time of a file's last write for a moment: a process that is killed
+    /// then would leave a member that its overlay takes for another, if the commit had not begun.
+    fn reserve(&self, _: &Begun) -> Result<(), Refusal> {
+        for (path, (name, overlay)) in self.paths.iter().zip(&self.members) {
+            reserve(path, overlay)
+                .map_err(|error| Refusal::new(format!("there is no room for the changes: {error}")).of(name))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the commit that has just begun, with no change of any member.
+    fn take_back(&self, refusal: Refusal, _: Begun) -> Refusal {
+        match Stage::cancel_commit(&self.directory.path) {
+            Ok(()) => refusal.advice("make room on its file system; no member has changed"),
+            Err(error) => {
+                self.directory.refused(format!("no member has changed, and the commit is not taken back: {error}"))
+            }
+        }
     }
 
     /// Refuses to continue a commit on other members than those with which it began.
-    async fn check_begun(&self) -> Result<(), Refusal> {
+    async fn check_begun(&self) -> Result<Begun, Refusal> {
         let damaged = |reason: String| {
             let refusal = self.directory.refused(format!("committing: {reason}")).advice(
                 "whether the members are those of the commit cannot be told: they may have some of the changes; restore the \
@@ -218,7 +246,7 @@ impl<'a> Commit<'a> {
         for ((record, path), (_, overlay)) in records.iter().zip(&self.paths).zip(&self.members) {
             record.check(path, overlay, &self.pool).await?;
         }
-        Ok(())
+        Ok(Begun)
     }
 
     /// Copies the superblocks of the member below into the overlay, where it has none of its own at their places.

@@ -55,6 +55,13 @@ impl Stage {
         sync_directory(directory)
     }
 
+    /// Takes a commit back that has changed no member.
+    #[cfg(feature = "command")]
+    pub(super) fn cancel_commit(directory: &Path) -> Result<()> {
+        std::fs::remove_file(directory.join(COMMITTING))?;
+        sync_directory(directory)
+    }
+
     /// What the commit that has begun knows of the members.
     #[cfg(feature = "command")]
     pub(super) fn record(directory: &Path) -> Result<Vec<u8>> {

@@ -183,3 +183,36 @@ fn a_commit_may_end_anywhere_and_no_half_of_it_is_ever_an_array() {
     }
     assert!(failures > 10, "only {failures} places to fail at");
 }
+
+#[test]
+fn a_commit_that_was_killed_while_it_takes_room_is_completed() {
+    let place = tempfile::tempdir().expect("a directory");
+    let members = [place.path().join("a"), place.path().join("b")];
+    Create::new(Level::Raid1).member_bytes(3 << 20).create(&members).expect("an array");
+    let overlay = place.path().join("overlay");
+    let array = Options::new().write(true).overlay(&overlay).open(&members).expect("it is whole");
+    array.write_all_at(&[7; 70_000], 300_000).expect("written");
+    array.close().expect("stopped");
+    let times = || members.each_ref().map(|path| path.metadata().and_then(|found| found.modified()).expect("a time"));
+    let before = times();
+
+    let machine = Machine::start(None, Arena::Small).expect("an executor");
+    let directory = OverlayDirectory::at(&overlay).expect("an overlay");
+    machine.run(async {
+        let killed = commit(&machine, &directory, 0);
+        killed.begin().await.expect("no member has to change");
+        assert_eq!((times(), Stage::of(&overlay)), (before, Stage::Committing));
+    });
+    // The time of a file's last write is another until the room is taken.
+    for path in &members {
+        let file = std::fs::File::options().write(true).open(path).expect("a member");
+        file.set_modified(before[0] + std::time::Duration::from_secs(1)).expect("set");
+    }
+    let directory = OverlayDirectory::at(&overlay).expect("an overlay");
+    let again = Commit::open(&machine, &directory).expect("the members are those of the overlay");
+    machine.run(again.run(&|_| {})).expect("it completes");
+    let mut bytes = vec![0; 70_000];
+    drop(again);
+    Options::new().open(&members).expect("whole").read_exact_at(&mut bytes, 300_000).expect("read");
+    assert!(bytes == [7; 70_000] && !overlay.exists());
+}
