@@ -28,6 +28,9 @@ fail() {
     exit 1
 }
 
+set -E # functions as well
+trap 'echo "line $LINENO: $BASH_COMMAND: status $?: ${told-}" >&2' ERR # `set -e` ends a script without a word
+
 is() { [ "$(<"$1")" = "$2" ]; }
 
 # cmp ARGUMENT...: as ever. Itself it reads a page at a time, for which a guest takes four times as long as for more at a

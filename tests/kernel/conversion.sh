@@ -38,9 +38,11 @@ create() { # MEMBERS OPTION...
     stop_md
     flushed
 }
-keep() { for number in "${!members[@]}"; do hand copy "m$number" 0 "kept$number" 0 -1; done; }
+keep() {
+    for number in "${!members[@]}"; do hand copy "m$number" 0 "kept$number" 0 -1 || fail "not kept: $told"; done
+}
 restore() {
-    for number in "${!members[@]}"; do hand copy "kept$number" 0 "m$number" 0 -1; done
+    for number in "${!members[@]}"; do hand copy "kept$number" 0 "m$number" 0 -1 || fail "not restored: $told"; done
     flushed
 }
 # fields: of all superblocks.
@@ -109,7 +111,7 @@ for level in "$@"; do
     scene="a conversion that was interrupted, and md goes on"
     restore
     "$mdspace" update --metadata 1.0 "${members[@]}"
-    hand copy kept1 0 m1 0 -1
+    hand copy kept1 0 m1 0 -1 || fail "not restored: $told"
     flushed
     reads
     put_mib_here() { hand copy pool 0 piece 0 65536 && "$mdspace" write "${members[@]}" <piece && hand copy piece 0 model 0 65536; }

@@ -413,7 +413,7 @@ pub(crate) fn geometry_by(log: &mut Log, guest: &Guest) -> Result<Verdict> {
 
 fn superblocks(log: &mut Log) -> Result<Verdict> {
     build(log)?;
-    let guest = Guest::default().limit(Duration::from_secs(600));
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
     run_guest(log, &guest, "superblocks.sh", &[example("change_superblocks").as_os_str()])?;
     let changed = log.last_line()?;
     let (place, mdspace) = (Scratch::create("superblocks")?, root().join(MDSPACE));
