@@ -12,6 +12,7 @@ use crate::base::buffer::{Block, Buffer, Pool};
 use crate::control::Control;
 use crate::control::assemble::{AssembleOptions, Offer};
 use crate::control::grow::Growth;
+use crate::control::joining::Overwrite;
 use crate::control::status::Status;
 use crate::control::sweep::{DoubtfulZeros, Resynced, ScrubReport, ScrubRequest, SweepTransfers, SyncSpeed};
 use crate::data::stripe_size::StripeSize;
@@ -245,7 +246,21 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// # Errors
     /// When the member does not fit, with nothing written; or when it failed meanwhile.
     pub async fn add(&self, candidate: Candidate<M>, device_uuid: [u8; 16], overwrite: bool) -> Result<(), Refusal> {
-        self.0.add(candidate, device_uuid, overwrite).await
+        self.0.add(candidate, device_uuid, Overwrite::all(overwrite)).await
+    }
+
+    /// As [`Array::add`], for a spare that the array `giver` has given up: a superblock that calls the member a spare of
+    /// that array is overwritten, and nothing else is.
+    ///
+    /// # Errors
+    /// As [`Array::add`].
+    pub async fn add_spare_of(
+        &self,
+        giver: [u8; 16],
+        candidate: Candidate<M>,
+        device_uuid: [u8; 16],
+    ) -> Result<(), Refusal> {
+        self.0.add(candidate, device_uuid, Overwrite::SpareOf(giver)).await
     }
 
     /// Takes a returning member back, as mdadm's `--re-add`. It gets only what was written meanwhile, by the

@@ -123,6 +123,7 @@ fn what_is_asked_reaches_the_backend_and_is_answered() {
             force: false,
             write_mostly: false,
             failfast: false,
+            spare_of: None,
         }),
         Command::ReAddMember(request),
         Command::ReplaceMember(serde_json::from_value(replace).expect("a request")),

@@ -10,6 +10,7 @@
 
 use crate::driver::Target;
 use crate::executor::Core;
+use crate::system::locks;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
@@ -17,7 +18,7 @@ pub(crate) struct Descriptor {
     fd: OwnedFd,
     slot: Option<u32>,
     /// Locks of the same bytes through other paths.
-    _aliases: Vec<OwnedFd>,
+    aliases: Vec<OwnedFd>,
     core: Rc<Core>,
 }
 
@@ -27,7 +28,7 @@ impl Descriptor {
     /// # Panics
     /// When the thread has no executor.
     pub(crate) fn new(fd: OwnedFd) -> Rc<Self> {
-        Rc::new(Self { fd, slot: None, _aliases: Vec::new(), core: Core::current() })
+        Rc::new(Self { fd, slot: None, aliases: Vec::new(), core: Core::current() })
     }
 
     /// A registered descriptor, for a file whose operations all end. It keeps `aliases` as long as itself.
@@ -37,7 +38,7 @@ impl Descriptor {
     pub(crate) fn registered(fd: OwnedFd, aliases: Vec<OwnedFd>) -> Rc<Self> {
         let core = Core::current();
         let slot = core.driver.register_file(fd.as_raw_fd());
-        Rc::new(Self { fd, slot, _aliases: aliases, core })
+        Rc::new(Self { fd, slot, aliases, core })
     }
 
     pub(crate) fn core(&self) -> &Rc<Core> {
@@ -58,9 +59,8 @@ impl AsFd for Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         if self.slot.is_some() {
-            // Unlocks early, because a ring may close the file only after other members' operations. Without a lock the
-            // call fails, which does no harm.
-            let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
+            // A ring may close the file only after other members' operations.
+            [&self.fd].into_iter().chain(&self.aliases).for_each(locks::release);
         }
         self.core.driver.release(self.target());
     }

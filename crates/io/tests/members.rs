@@ -11,7 +11,7 @@ use mdspace_io::{
     create_preallocated, create_sparse,
 };
 use std::io::{BufRead, BufReader};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -435,6 +435,37 @@ fn an_exclusive_member_excludes_all_others_and_readers_share() {
                 }
             }
             drop(held);
+        }
+    });
+}
+
+/// Further descriptors of the file at `path`, as a child has them between its fork and its program.
+fn inherited(path: &Path) -> Vec<OwnedFd> {
+    let all = std::fs::read_dir("/proc/self/fd").expect("they are listed").map(|entry| entry.expect("one").path());
+    let of_it = all.filter(|fd| std::fs::read_link(fd).is_ok_and(|file| file == path));
+    let numbers = of_it.map(|fd| fd.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a number"));
+    // SAFETY: the member, which the caller keeps, has them open.
+    numbers.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().expect("a descriptor")).collect()
+}
+
+#[test]
+fn a_member_that_was_dropped_is_free_although_a_child_has_inherited_its_file() {
+    on_each_backend(|| {
+        let _alone = alone();
+        let (_executor, _) = executor();
+        let directory = tempfile::tempdir().expect("a directory");
+        drop(file_in(directory.path(), &OpenOptions::default()));
+        let path = directory.path().canonicalize().expect("it is there").join("member");
+        for part in [None, Some(Part { at: 1 << 20, bytes: 1 << 20 })] {
+            for lock in [Lock::Exclusive, Lock::Shared] {
+                let held = FileMember::open(&path, &OpenOptions { lock, part, ..OpenOptions::default() });
+                let held = held.expect("it is free");
+                let inherited = inherited(&path);
+                assert!(!inherited.is_empty());
+                drop(held);
+                FileMember::open(&path, &OpenOptions::default())
+                    .unwrap_or_else(|why| panic!("{part:?} {lock:?}: {why}"));
+            }
         }
     });
 }

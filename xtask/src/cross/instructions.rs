@@ -48,7 +48,9 @@ pub(super) fn count(log: &mut Log, program: &Path) -> Result<String> {
 /// Instructions of one computation for each byte.
 fn count_one(program: &Path, kernel: &str, computation: &str) -> Result<f64> {
     let run = |times: u32| -> Result<u64> {
-        let mut emulator = Command::new(EMULATOR);
+        // The loader takes more or fewer instructions by the addresses, which are random otherwise.
+        let mut emulator = Command::new("setarch");
+        emulator.args(["--addr-no-randomize", EMULATOR]);
         // The variable's name is another one since qemu 8.1.
         emulator.env("QEMU_SINGLESTEP", "1").env("QEMU_ONE_INSN_PER_TB", "1");
         emulator.args(["-L", LIBRARIES, "-d", "exec,nochain"]).arg(program);

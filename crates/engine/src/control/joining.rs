@@ -35,13 +35,40 @@ use format::superblock::{DeviceRole, Superblock};
 use format::units::{DeviceNumber, SECTOR_BYTES, Slot};
 use std::rc::Rc;
 
+/// What a new member may hold and lose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Overwrite {
+    /// Nothing that is known.
+    Nothing,
+    /// The superblock of a spare of the array that has this UUID.
+    SpareOf([u8; 16]),
+    /// Anything.
+    Anything,
+}
+
+impl Overwrite {
+    /// By a switch for everything.
+    pub(crate) fn all(is_on: bool) -> Self {
+        if is_on { Self::Anything } else { Self::Nothing }
+    }
+
+    /// Whether it permits to overwrite a member with that superblock.
+    fn permits(self, superblock: &Superblock) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::SpareOf(array) => superblock.set_uuid == array && superblock.own_role() == DeviceRole::Spare,
+            Self::Anything => true,
+        }
+    }
+}
+
 impl<M: Member, C: Clock> Control<M, C> {
-    /// [`crate::Array::add`].
+    /// [`crate::Array::add`] and [`crate::Array::add_spare_of`].
     pub(crate) async fn add(
         &self,
         candidate: Candidate<M>,
         device_uuid: [u8; 16],
-        overwrite: bool,
+        overwrite: Overwrite,
     ) -> Result<(), Refusal> {
         let entered = self.enter_to_join(&candidate.name)?;
         self.check_unused(&candidate, overwrite).await?;
@@ -115,12 +142,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.metadata.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))
     }
 
-    pub(crate) async fn check_unused(&self, candidate: &Candidate<M>, overwrite: bool) -> Result<(), Refusal> {
+    pub(crate) async fn check_unused(&self, candidate: &Candidate<M>, overwrite: Overwrite) -> Result<(), Refusal> {
         let Candidate { name, member } = candidate;
         let look = async { Ok(find_claim(name, member, &self.core.pool).await) };
         match self.within_timeout(name, look).await? {
-            _ if overwrite => Ok(()),
+            _ if overwrite == Overwrite::Anything => Ok(()),
             Ok(None) => Ok(()),
+            Ok(Some(superblock)) if overwrite.permits(&superblock) => Ok(()),
             Ok(Some(superblock)) => Err(self.used(name, &superblock)),
             Err(refusal) => Err(refusal),
         }

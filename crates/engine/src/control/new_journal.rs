@@ -6,7 +6,7 @@
 
 use crate::base::buffer::Pool;
 use crate::control::create::erase_superblocks;
-use crate::control::joining::write_empty_log;
+use crate::control::joining::{Overwrite, write_empty_log};
 use crate::control::state::Control;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::device::{Device, DeviceState, place_bytes};
@@ -37,7 +37,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         overwrite: bool,
     ) -> Result<(), Refusal> {
         drop(self.enter_to_join(&candidate.name)?);
-        self.check_unused(&candidate, overwrite).await?;
+        self.check_unused(&candidate, Overwrite::all(overwrite)).await?;
         let change = self.metadata.change_without_writes().await?;
         let parity = self.check_takes_journal()?;
         let sequence = first_sequence(device_uuid);

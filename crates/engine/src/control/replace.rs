@@ -17,6 +17,7 @@
 //! Facts: md(4), `drivers/md/md.c` (`super_1_sync`), `raid5.c` (`raid5_spare_active`, `raid5_remove_disk`).
 
 use crate::base::buffer::Block;
+use crate::control::joining::Overwrite;
 use crate::control::state::Control;
 use crate::control::sweep::purpose::Target;
 use crate::core::authority::Authority;
@@ -45,7 +46,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     ) -> Result<(), Refusal> {
         let entered = self.enter_to_join(&new.name)?;
         self.replaceable(old)?;
-        self.check_unused(&new, overwrite).await?;
+        self.check_unused(&new, Overwrite::all(overwrite)).await?;
         let change = entered.lock().await;
         let (slot, old) = self.replaceable(old)?;
         let spare = self.prepare_spare(&change, new, device_uuid).await?;

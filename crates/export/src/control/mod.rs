@@ -96,6 +96,9 @@ pub struct AddRequest {
     /// Have md fail the member's requests fast.
     #[serde(default)]
     pub failfast: bool,
+    /// The UUID of the array that has given the device up as a spare: its superblock as such is overwritten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spare_of: Option<String>,
 }
 
 /// A body that names a member and its replacement.

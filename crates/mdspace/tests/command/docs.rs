@@ -86,7 +86,7 @@ fn what_it_can_do_is_true() {
 
 #[test]
 fn an_array_can_be_watched_as_the_page_says() {
-    assert_eq!(run_page("docs/watching.md"), 6);
+    assert_eq!(run_page("docs/watching.md"), 8);
 }
 
 #[test]

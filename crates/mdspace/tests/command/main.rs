@@ -37,6 +37,7 @@ mod scrub;
 mod search;
 mod serving;
 mod sockets;
+mod spares;
 mod stripe_log;
 mod support;
 mod terminal;

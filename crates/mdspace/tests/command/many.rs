@@ -178,7 +178,6 @@ fn where_several_arrays_fit_nothing_is_changed_and_each_line_printed_chooses_one
     let lines = [
         "status",
         "iostat",
-        "monitor --once",
         "trace",
         "add new",
         "re-add new",

@@ -157,6 +157,24 @@ fn arrays_are_assembled_as_mdadm_assembles_them() {
 }
 
 #[test]
+fn a_monitor_moves_a_spare_within_a_group_of_the_configuration() {
+    let place = Place::new(&["a", "b", "c", "d", "s"]);
+    place.mdadm("--monitor --scan --oneshot").expect(1, &["No array with redundancy detected"]);
+    place.mdadm("-C /dev/md/data -R -l1 -n2 -x1 --assume-clean a b s").ok();
+    place.mdadm("-C /dev/md/music -R -l1 -n2 --assume-clean c d").ok();
+    let lines = place.mdadm("-Es a b c d s").ok().text().replace(" name=", " spare-group=any name=");
+    std::fs::write(place.here.path().join("conf"), lines).expect("written");
+    place.mdadm("/dev/md/music --fail c").ok();
+    place.mdadm("--monitor --oneshot").expect(2, &["give --scan"]);
+    for line in ["--monitor --scan --oneshot --no-sharing -c conf", "--monitor --oneshot -c conf /dev/md/data"] {
+        let (said, moves) = (place.mdadm(line).ok().text(), !line.contains("--no-sharing"));
+        assert_eq!(said.contains("MoveSpare"), moves, "{line}: {said}");
+        assert_eq!(said.contains("DegradedArray"), !moves, "{line}: {said}");
+    }
+    place.says("--detail /dev/md/music", "/s\n");
+}
+
+#[test]
 fn what_create_is_told_is_in_the_superblocks() {
     let place = Place::new(&["a", "b", "c", "d"]);
     let uuid = "01020304:05060708:090a0b0c:0d0e0f10";

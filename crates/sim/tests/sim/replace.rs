@@ -169,6 +169,37 @@ fn what_may_be_a_member_of_another_array_is_added_only_when_asked() {
 }
 
 #[test]
+fn consent_to_a_spare_of_one_array_overwrites_nothing_else() {
+    play(RAID6, 26, async |scene| {
+        let (members, spare, newer) = (scene.create().await, scene.member("spare"), scene.member("newer"));
+        newer.plant(4096, &0xa92b_4efc_u32.to_le_bytes());
+        let array = scene.serve(&members).await;
+        let (own, other) = ([7; 16], [8; 16]);
+        array.freeze_sweeps(true);
+        array.add(candidate(&spare), [9; 16], false).await.expect("it is blank");
+        array.remove("spare").await.expect("it is a spare");
+        array.fail("member0").await.expect("two may be missing");
+        array.remove("member0").await.expect("it is faulty");
+        for (giver, new, words) in [
+            (other, &spare, "was a member of this array"),    // a spare of another
+            (own, &members[0], "was a member of this array"), // its superblock calls it active
+            (own, &newer, "superblock.major_version"),
+        ] {
+            let boundaries = scene.boundaries.get();
+            let refusal = array.add_spare_of(giver, candidate(new), [9; 16]).await.expect_err(words);
+            assert!(refusal.to_string().contains(words), "{refusal}");
+            assert_eq!((scene.boundaries.get(), refusal.changed), (boundaries, None), "{words}");
+        }
+        array.add_spare_of(own, candidate(&spare), [9; 16]).await.expect("its superblock calls it a spare");
+        array.freeze_sweeps(false);
+        scene.pause().await;
+        assert_eq!(of(&array.status(), &spare).state, "in_sync");
+        scene.check(&array).await;
+        array.stop().await.expect("stops clean");
+    });
+}
+
+#[test]
 fn the_refusal_names_a_new_member_that_fails_and_what_was_changed() {
     for replaces in [false, true] {
         for (flushes, words) in [(0, "it is not a member"), (1, "the array goes on without it")] {

@@ -21,6 +21,12 @@ pub(crate) fn take(_: &OwnedFd, _: &Range<u64>, lock: Lock) -> io::Result<Taken>
     Ok(if lock == Lock::Exclusive { Taken::Impossible } else { Taken::Yes })
 }
 
+/// Gives up the lock of the open file, of which other descriptors may stay open in a child. Without a lock the call fails,
+/// which does no harm.
+pub(crate) fn release(fd: &OwnedFd) {
+    let _ = rustix::fs::flock(fd, rustix::fs::FlockOperation::Unlock);
+}
+
 /// The system does not tell which process holds a lock of flock(2).
 pub(crate) fn holder(_: &OwnedFd) -> Option<u32> {
     None

@@ -45,6 +45,17 @@ pub(crate) fn take(fd: &OwnedFd, bytes: &Range<u64>, lock: Lock) -> io::Result<T
     }
 }
 
+/// Gives up every lock of the open file. Other descriptors of it may stay open: in a ring, or in a child that was forked
+/// and has not yet started its program.
+pub(crate) fn release(fd: &OwnedFd) {
+    // Without a lock the calls fail, which does no harm.
+    let _ = rustix::fs::flock(fd, rustix::fs::FlockOperation::Unlock);
+    let mut range = whole(Lock::None);
+    range.l_type = libc::F_UNLCK as libc::c_short;
+    // SAFETY: the descriptor is open, and the call gets a pointer to a flock of ours that is valid while it runs.
+    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
+}
+
 /// A byte-range lock of `bytes`.
 fn span(bytes: &Range<u64>, lock: Lock) -> libc::flock {
     let mut range = whole(lock);

@@ -284,8 +284,16 @@ Events, as mdadm --monitor names them:
 The program gets the event, the array's name and, if a member is concerned, the member. The mail command gets
 a message for Fail, FailSpare, DegradedArray, DeviceDisappeared and TestMessage. A webhook gets JSON by POST.")]
 pub(crate) struct MonitorArguments {
+    /// The served arrays, each as --array takes it; without any, all that you serve, as they come and go
+    #[arg(value_name = "ARRAY", conflicts_with_all = ["array", "control"])]
+    arrays: Vec<OsString>,
+
     #[command(flatten)]
-    pub(crate) array: ArrayArguments,
+    control: ControlArguments,
+
+    /// Where one of these arrays lacks a member and has no spare, give it a spare of another that is whole
+    #[arg(long = "spare-group", value_name = "ARRAY,ARRAY...", value_parser = parse_group)]
+    pub(crate) spare_groups: Vec<SpareGroup>,
 
     /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
@@ -318,6 +326,29 @@ pub(crate) struct MonitorArguments {
     /// Print each event as JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl MonitorArguments {
+    /// The wanted arrays; none for all that are served.
+    pub(crate) fn wanted(&self) -> Vec<Wanted<'_>> {
+        let control = self.control.wanted();
+        match (control.control, control.array) {
+            (None, None) => self.arrays.iter().map(|word| Wanted { array: Some(word), ..Wanted::default() }).collect(),
+            _ => vec![control],
+        }
+    }
+}
+
+/// Arrays that share their spares, by name, first digits of the UUID, or member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SpareGroup(pub(crate) Vec<OsString>);
+
+fn parse_group(text: &str) -> Result<SpareGroup, String> {
+    let words: Vec<OsString> = text.split(',').filter(|word| !word.is_empty()).map(OsString::from).collect();
+    match words.len() {
+        0 | 1 => Err("expected two arrays or more, such as data,music".to_owned()),
+        _ => Ok(SpareGroup(words)),
+    }
 }
 
 /// `fail` and `remove`

@@ -100,6 +100,22 @@ fn none_fits(word: &OsStr, served: &[Served]) -> Failure {
         .advise(format!("`mdspace list` shows the served arrays: {}", names.join(", ")))
 }
 
+/// How many served arrays a word fits.
+pub(crate) enum Fitting<'a> {
+    None,
+    One(&'a Served),
+    Several,
+}
+
+/// The array that `word` fits, as `--array` takes it.
+pub(crate) fn the_one<'a>(word: &OsStr, served: &'a [Served]) -> Fitting<'a> {
+    match fitting(word, served)[..] {
+        [] => Fitting::None,
+        [one] => Fitting::One(one),
+        _ => Fitting::Several,
+    }
+}
+
 /// The arrays that `word` fits: by name; if there is none, by a member; if there is none, by the uuid.
 fn fitting<'a>(word: &OsStr, served: &'a [Served]) -> Vec<&'a Served> {
     let rules: [fn(&OsStr, &Served) -> bool; 3] = [is_named, has_member, has_uuid];

@@ -93,7 +93,7 @@ pub(crate) fn change_member(arguments: &MemberOfServedArguments, route: &str) ->
 pub(crate) fn add(arguments: &AddArguments) -> Result<(), Failure> {
     let AddArguments { member, force, write_mostly, failfast, .. } = arguments;
     let (force, write_mostly, failfast) = (*force, *write_mostly, *failfast);
-    let request = json!(AddRequest { member: absolute(member)?, force, write_mostly, failfast });
+    let request = json!(AddRequest { member: absolute(member)?, force, write_mostly, failfast, spare_of: None });
     change(&arguments.change, "/v1/members/add", &request).map(drop)
 }
 

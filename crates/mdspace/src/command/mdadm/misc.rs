@@ -11,11 +11,13 @@ use super::own::{Line, absolute};
 use super::text::human_binary;
 use super::words::{Device, Words};
 use super::{Trouble, say, tell};
+use crate::command::opening::mdadm_conf::Config;
 use crate::command::text::output::print;
 use crate::machine::{Arena, Machine};
 use crate::names::path_of;
 use engine::status::level_name;
 use serde_json::json;
+use std::ffi::OsString;
 use std::path::Path;
 
 /// Runs misc mode.
@@ -221,21 +223,26 @@ fn query(device: &Device) -> Result<u8, Trouble> {
     Ok(0)
 }
 
-/// Runs monitor mode: `mdspace monitor` of the one array.
+/// Runs monitor mode: `mdspace monitor` of the devices, or of all arrays. Spares move as mdadm.conf says.
 pub(super) fn monitor(words: &Words) -> Result<u8, Trouble> {
     let arrays = all();
-    let array = match &words.devices[..] {
-        [device] => wanted(&device.word.to_string_lossy(), &arrays)?,
-        [_, _, ..] => return Err(Trouble::refused("--monitor: not yet for several arrays: run one for each")),
-        [] if !words.has("scan") => return Err(Trouble::usage("give --scan, or an md device")),
-        [] => match &arrays[..] {
-            [array] => array,
-            [] => return Err(Trouble::failed("No array with redundancy detected, stopping")),
-            _ => return Err(Trouble::refused("--scan: not yet for several arrays: run a monitor for each device")),
-        },
-    };
-    let line = Line::of("monitor").option("--control", Some(&array.socket));
-    let line = line.option("--mail", words.word("mail")).option("--program", words.word("program"));
-    let line = line.option("--interval", words.word("delay"));
-    line.flag("--once", words.has("oneshot")).flag("--test", words.has("test")).become_it()
+    let mut chosen = Vec::new();
+    for device in &words.devices {
+        chosen.push(OsString::from(&wanted(&device.word.to_string_lossy(), &arrays)?.status.uuid));
+    }
+    if chosen.is_empty() && !words.has("scan") {
+        return Err(Trouble::usage("give --scan, or an md device"));
+    }
+    if arrays.is_empty() {
+        return Err(Trouble::failed("No array with redundancy detected, stopping"));
+    }
+    let mut line = Line::of("monitor").option("--mail", words.word("mail")).option("--program", words.word("program"));
+    line = line.option("--interval", words.word("delay"));
+    line = line.flag("--once", words.has("oneshot")).flag("--test", words.has("test"));
+    let shares = !words.has("no-sharing") && (words.word("config").is_some() || Config::is_there());
+    let groups = if shares { examine::config(words)?.spare_groups() } else { Vec::new() };
+    for group in groups {
+        line = line.option("--spare-group", Some(group.join(",")));
+    }
+    line.words(chosen).become_it()
 }

@@ -331,7 +331,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     ),
     row(&["pid-file"], Some('i'), Value, &[Monitor], Later("it runs in the foreground")),
     row(&["oneshot"], Some('1'), Nothing, &[Monitor], Ours("`mdspace monitor --once`")),
-    row(&["no-sharing"], None, Nothing, &[], Ours("accepted: spares stay with their array")),
+    row(&["no-sharing"], None, Nothing, &[], Ours("`mdspace monitor` without `--spare-group`")),
 ];
 
 impl Opt {

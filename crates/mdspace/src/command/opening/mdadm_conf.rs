@@ -28,6 +28,8 @@ pub(crate) struct ArrayLine {
     devices: Vec<String>,
     /// The file that holds the write-intent bitmap.
     pub(crate) bitmap: Option<PathBuf>,
+    /// The name of the group of arrays with which this one shares its spares.
+    spare_group: Option<String>,
 }
 
 /// The parts of the file that count here.
@@ -48,6 +50,26 @@ impl Config {
         let refused = |reason: String| Failure::refused(format!("{}: {reason}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
         Self::parse(&text).map_err(refused)
+    }
+
+    /// Whether mdadm would find a file.
+    pub(crate) fn is_there() -> bool {
+        PLACES.iter().any(|path| Path::new(path).exists())
+    }
+
+    /// The arrays of each group that shares its spares, by uuid or name, in the order of the lines.
+    pub(crate) fn spare_groups(&self) -> Vec<Vec<String>> {
+        let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
+        for line in &self.arrays {
+            let Some(group) = line.spare_group.as_deref() else { continue };
+            let name = || line.name.clone().unwrap_or_else(|| line.label());
+            let array = line.uuid.map_or_else(name, |uuid| uuid.to_string());
+            match groups.iter_mut().find(|(name, _)| *name == group) {
+                Some((_, arrays)) => arrays.push(array),
+                None => groups.push((group, vec![array])),
+            }
+        }
+        groups.into_iter().map(|(_, arrays)| arrays).filter(|arrays| arrays.len() > 1).collect()
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -199,8 +221,9 @@ fn array(words: &[String]) -> Result<ArrayLine, String> {
             }
             "devices" => line.devices.extend(value.split(',').map(str::to_owned)),
             "bitmap" => line.bitmap = Some(value.into()),
+            "spare-group" => line.spare_group = Some(value.to_owned()),
             // The superblocks have these, too.
-            "metadata" | "level" | "num-devices" | "spares" | "disks" | "auto" | "spare-group" => {}
+            "metadata" | "level" | "num-devices" | "spares" | "disks" | "auto" => {}
             _ => return Err(format!("ARRAY: {word}: unknown word")),
         }
     }
@@ -324,6 +347,16 @@ mod tests {
         assert_eq!((line("md0").uuid, line("md0").name.as_deref()), (None, Some("host:x")));
         assert_eq!(config.places(line("/dev/md1")), ["/a", "/b"]);
         assert_eq!(line("/dev/md2").super_minor, Some(2));
+    }
+
+    #[test]
+    fn arrays_of_one_spare_group_are_named_together() {
+        let text = format!(
+            "ARRAY /dev/md0 uuid={UUID} spare-group=one\nARRAY /dev/md1 uuid={OTHER} spare-group=two\n\
+             ARRAY /dev/md2 name=host:x spare-group=one\nARRAY /dev/md3 name=y\n"
+        );
+        let groups = Config::parse(&text).expect("it is understood").spare_groups();
+        assert_eq!(groups, [[UUID, "host:x"]], "a group of one array shares nothing");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! `scrub` and quick settings wait for the array alone. Work that may wait for a file system has a thread of its own
 //! ([`crate::blocking`]).
 
+use crate::command::opening::members::ArrayUuid;
 use crate::command::server::grow;
 use crate::command::server::replies::{Answer, json, refused};
 use crate::command::server::scrub;
@@ -129,8 +130,13 @@ impl<'a> Commands<'a> {
 
     async fn remove(&self, request: &MemberRequest) -> Result<(), ApiError> {
         self.change(request, self.array.remove(&self.named(&request.member))).await?;
-        self.recently_removed_until.set(self.machine.clock.now() + RECENTLY_REMOVED);
+        self.expect_release();
         Ok(())
+    }
+
+    /// A file that has just been removed is locked until its last transfers have ended.
+    fn expect_release(&self) {
+        self.recently_removed_until.set(self.machine.clock.now() + RECENTLY_REMOVED);
     }
 
     /// Opens the file of a new member. A file that was removed a moment ago may still be locked: then this waits for
@@ -165,11 +171,20 @@ impl<'a> Commands<'a> {
     }
 
     async fn add(&self, request: &AddRequest) -> Result<(), ApiError> {
+        let giver = request.spare_of.as_deref().map(str::parse::<ArrayUuid>).transpose();
+        let giver = giver.map_err(|reason| ApiError::new(400, format!("spare_of: {reason}")))?;
         let _turn = self.turn(format!("add of {}", request.member)).await?;
+        if giver.is_some() {
+            self.expect_release(); // by the giver's server
+        }
         let candidate = self.open(&request.member).await?;
         let device_uuid = random().map_err(not_opened)?;
         let name = candidate.name.clone();
-        self.array.add(candidate, device_uuid, request.force).await.map_err(|refusal| refused(409, refusal))?;
+        let added = match giver {
+            Some(ArrayUuid(giver)) if !request.force => self.array.add_spare_of(giver, candidate, device_uuid).await,
+            _ => self.array.add(candidate, device_uuid, request.force).await,
+        };
+        added.map_err(|refusal| refused(409, refusal))?;
         let flag = |is_given, flag: DeviceFlags| if is_given { flag.0 } else { 0 };
         let flags =
             flag(request.write_mostly, DeviceFlags::WRITE_MOSTLY) | flag(request.failfast, DeviceFlags::FAIL_FAST);

@@ -1,47 +1,101 @@
-//! `mdspace monitor`: reports events of an array to a program, a mail command or a webhook, as mdadm --monitor does.
+//! `mdspace monitor`: reports events of arrays to a program, a mail command or a webhook, and moves spares between
+//! arrays, as mdadm --monitor does.
 //!
 //! It compares snapshots of the status at intervals, so changes that are undone between two snapshots cause no event.
-//! If one recipient fails, a note says so, and the others still get the event.
 
 mod events;
+mod moving;
+mod recipients;
+mod spares;
 
 use crate::command::clients::arguments::MonitorArguments;
-use crate::command::clients::choice;
+use crate::command::clients::choice::{self, Wanted};
 use crate::command::clients::control::view;
 use crate::command::clients::interval::Intervals;
+use crate::command::clients::served::is_listening;
+use crate::command::opening::sockets::control_sockets;
 use crate::command::text::failure::Failure;
-use crate::command::text::journal::Priority;
-use crate::command::text::output::{print, print_as_it_is, tell};
-use crate::command::text::wording::utc;
+use crate::command::text::output::tell;
 use events::{Event, Snapshot, events};
-use export::control::{Client, Webhook};
-use serde::Serialize;
-use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::SystemTime;
+use export::control::Client;
+use moving::Mover;
+use recipients::Recipients;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// Runs `mdspace monitor`.
 pub(crate) fn run(arguments: &MonitorArguments) -> Result<(), Failure> {
-    let path = choice::socket(&arguments.array.wanted())?;
-    let webhook = arguments.webhook.as_deref().map(Webhook::new).transpose().map_err(|reason| {
-        Failure::refused(format!("--webhook: {reason}"))
-            .advise("for other protocols use --program with a script that calls curl")
-    })?;
-    let recipients = Recipients { arguments, webhook };
-    let mut before = snapshot(&path)?;
-    recipients.notify_all(&events(None, before.as_ref()))?;
-    if arguments.test {
-        let array = before.as_ref().map_or("unknown", |snapshot| &snapshot.array);
-        recipients.notify_all(&[Event::new("TestMessage", array, None)])?;
-    }
+    let watched = Watched::of(arguments)?;
+    let recipients = Recipients::of(arguments)?;
+    let mut mover = Mover::of(&arguments.spare_groups)?;
+    let mut before = BTreeMap::new();
     let interval = if arguments.once { None } else { Some(arguments.interval) };
-    for _ in Intervals::new(interval, None).skip(1) {
-        let now = snapshot(&path)?;
-        recipients.notify_all(&events(before.as_ref(), now.as_ref()))?;
+    for (number, ()) in Intervals::new(interval, None).enumerate() {
+        let now = watched.snapshots(&before)?;
+        for (socket, snapshot) in &now {
+            let before = before.get(socket).and_then(Option::as_ref);
+            recipients.notify_all(&events(before, snapshot.as_ref()))?;
+        }
+        if number == 0 && arguments.test {
+            recipients.notify_all(&test_messages(&now))?;
+        }
         before = now;
+        recipients.notify_all(&mover.look()?)?;
     }
     Ok(())
+}
+
+/// One for each array, as mdadm sends them.
+fn test_messages(now: &Snapshots) -> Vec<Event> {
+    let arrays: Vec<&str> = now.values().flatten().map(|snapshot| &*snapshot.array).collect();
+    let arrays = if arrays.is_empty() { vec!["unknown"] } else { arrays };
+    arrays.into_iter().map(|array| Event::new("TestMessage", array, None)).collect()
+}
+
+/// By control socket; `None` for an array that is not served.
+type Snapshots = BTreeMap<PathBuf, Option<Snapshot>>;
+
+/// The arrays that are watched.
+enum Watched {
+    /// Those of these sockets.
+    Chosen(Vec<PathBuf>),
+    /// All that this user serves.
+    All,
+}
+
+impl Watched {
+    fn of(arguments: &MonitorArguments) -> Result<Self, Failure> {
+        let wanted = arguments.wanted();
+        if !wanted.is_empty() {
+            let sockets: Result<_, _> = wanted.iter().map(choice::socket).collect();
+            return Ok(Self::Chosen(sockets?));
+        }
+        if !control_sockets().iter().any(|socket| is_listening(socket)) {
+            if arguments.once {
+                choice::socket(&Wanted::default())?; // which refuses
+            }
+            tell!("note: no array of yours is being served here yet");
+        }
+        Ok(Self::All)
+    }
+
+    /// Snapshots of the arrays, of those before as well: an array that is gone is an event.
+    fn snapshots(&self, before: &Snapshots) -> Result<Snapshots, Failure> {
+        let sockets = match self {
+            Self::Chosen(sockets) => sockets.clone(),
+            Self::All => {
+                let known = before.iter().filter_map(|(socket, snapshot)| snapshot.as_ref().and(Some(socket.clone())));
+                control_sockets().into_iter().chain(known).collect()
+            }
+        };
+        std::thread::scope(|scope| {
+            let asked = sockets.into_iter().map(|socket| (socket.clone(), scope.spawn(move || snapshot(&socket))));
+            let asked: BTreeMap<_, _> = asked.collect();
+            let answered =
+                asked.into_iter().map(|(socket, answer)| Ok((socket, answer.join().expect("asking does not panic")?)));
+            answered.collect()
+        })
+    }
 }
 
 /// A snapshot of the array; `None` if it is not served.
@@ -50,103 +104,5 @@ fn snapshot(path: &Path) -> Result<Option<Snapshot>, Failure> {
     match client.get("/v1/status") {
         Ok(body) => Ok(Some(Snapshot::of(&view(&body)?))),
         Err(_) => Ok(None), // the server ended meanwhile
-    }
-}
-
-/// The recipients of events.
-struct Recipients<'a> {
-    arguments: &'a MonitorArguments,
-    webhook: Option<Webhook>,
-}
-
-/// An event with its time.
-#[derive(Serialize)]
-struct Dated<'a> {
-    /// Seconds since 1970.
-    time: u64,
-    #[serde(flatten)]
-    event: &'a Event,
-}
-
-impl Recipients<'_> {
-    fn notify_all(&self, events: &[Event]) -> Result<(), Failure> {
-        events.iter().try_for_each(|event| self.notify(event))
-    }
-
-    fn notify(&self, event: &Event) -> Result<(), Failure> {
-        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let dated = Dated { time: since_1970.as_secs(), event };
-        let json = serde_json::to_value(&dated).expect("our own types have string keys");
-        let member = event.member.as_deref().unwrap_or_default();
-        if self.arguments.json {
-            print_as_it_is(&format!("{json}\n"))?;
-        } else {
-            let line = format!("{}  {:<17} {} {member}", utc(dated.time), event.event, event.array);
-            let priority = if event.is_mailed() { Priority::Warning } else { Priority::Info };
-            print(&format!("{}\n", priority.before_lines(line.trim_end(), std::io::stdout())))?;
-        }
-        if let Some(program) = &self.arguments.program {
-            let mut command = Command::new(program);
-            command.arg(&event.event).arg(&event.array).args(&event.member).stdin(Stdio::null());
-            note(&program.display().to_string(), ended_well(command.status()));
-        }
-        if let Some(address) = self.arguments.mail.as_deref().filter(|_| event.is_mailed()) {
-            note(&self.arguments.mailer, self.mail(address, &letter(address, event)));
-        }
-        if let Some(webhook) = &self.webhook {
-            note(self.arguments.webhook.as_deref().unwrap_or_default(), webhook.post(&json));
-        }
-        Ok(())
-    }
-
-    /// Sends a message through the mail command.
-    fn mail(&self, address: &str, letter: &str) -> Result<(), String> {
-        let mut command = Command::new("sh");
-        command.args(["-c", &self.arguments.mailer]).env("MAILADDR", address).stdin(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| error.to_string())?;
-        let mut input = child.stdin.take().expect("its input is a pipe");
-        let written = input.write_all(letter.as_bytes()).map_err(|error| error.to_string());
-        drop(input);
-        ended_well(child.wait()).and(written)
-    }
-}
-
-fn ended_well(status: std::io::Result<std::process::ExitStatus>) -> Result<(), String> {
-    match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(status.to_string()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn note(recipient: &str, notified: Result<(), String>) {
-    if let Err(reason) = notified {
-        tell!("note: {recipient}: not notified: {reason}");
-    }
-}
-
-/// A message for sendmail -t. Names come from superblocks and paths, so they must not be able to add a header.
-fn letter(address: &str, event: &Event) -> String {
-    let harmless = |text: &str| text.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>();
-    let (name, array) = (harmless(&event.event), harmless(&event.array));
-    let member = event.member.as_deref().map(|member| format!("Member: {}\n", harmless(member))).unwrap_or_default();
-    format!(
-        "To: {}\nSubject: {name} event on {array}\n\nThis is a message of mdspace monitor.\n\nEvent: {name}\n\
-         Array: {array}\n{member}",
-        harmless(address)
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_describes_its_event_and_no_name_adds_a_header() {
-        let event = Event::new("Fail", "data\nBcc: root", Some("/dev/sdb"));
-        let letter = letter("root", &event);
-        let (head, body) = letter.split_once("\n\n").expect("a head and a body");
-        assert_eq!(head, "To: root\nSubject: Fail event on data?Bcc: root");
-        assert!(body.contains("Member: /dev/sdb\n"), "{body}");
     }
 }

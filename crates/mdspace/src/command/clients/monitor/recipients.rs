@@ -1,0 +1,123 @@
+//! Those that get events: standard output, a program, a mail command and a webhook.
+//!
+//! If one of them fails, a note says so, and the others still get the event.
+
+use super::events::Event;
+use crate::command::clients::arguments::MonitorArguments;
+use crate::command::text::failure::Failure;
+use crate::command::text::journal::Priority;
+use crate::command::text::output::{print, print_as_it_is, tell};
+use crate::command::text::wording::utc;
+use export::control::Webhook;
+use serde::Serialize;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+/// The recipients of events.
+pub(super) struct Recipients<'a> {
+    arguments: &'a MonitorArguments,
+    webhook: Option<Webhook>,
+}
+
+/// An event with its time.
+#[derive(Serialize)]
+struct Dated<'a> {
+    /// Seconds since 1970.
+    time: u64,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
+impl<'a> Recipients<'a> {
+    /// # Errors
+    /// When the webhook is none that can be called.
+    pub(super) fn of(arguments: &'a MonitorArguments) -> Result<Self, Failure> {
+        let webhook = arguments.webhook.as_deref().map(Webhook::new).transpose().map_err(|reason| {
+            Failure::refused(format!("--webhook: {reason}"))
+                .advise("for other protocols use --program with a script that calls curl")
+        })?;
+        Ok(Self { arguments, webhook })
+    }
+
+    pub(super) fn notify_all(&self, events: &[Event]) -> Result<(), Failure> {
+        events.iter().try_for_each(|event| self.notify(event))
+    }
+
+    fn notify(&self, event: &Event) -> Result<(), Failure> {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let dated = Dated { time: since_1970.as_secs(), event };
+        let json = serde_json::to_value(&dated).expect("our own types have string keys");
+        let member = event.member.as_deref().unwrap_or_default();
+        if self.arguments.json {
+            print_as_it_is(&format!("{json}\n"))?;
+        } else {
+            let line = format!("{}  {:<17} {} {member}", utc(dated.time), event.event, event.array);
+            let priority = if event.is_mailed() { Priority::Warning } else { Priority::Info };
+            print(&format!("{}\n", priority.before_lines(line.trim_end(), std::io::stdout())))?;
+        }
+        if let Some(program) = &self.arguments.program {
+            let mut command = Command::new(program);
+            command.arg(&event.event).arg(&event.array).args(&event.member).stdin(Stdio::null());
+            note(&program.display().to_string(), ended_well(command.status()));
+        }
+        if let Some(address) = self.arguments.mail.as_deref().filter(|_| event.is_mailed()) {
+            note(&self.arguments.mailer, self.mail(address, &letter(address, event)));
+        }
+        if let Some(webhook) = &self.webhook {
+            note(self.arguments.webhook.as_deref().unwrap_or_default(), webhook.post(&json));
+        }
+        Ok(())
+    }
+
+    /// Sends a message through the mail command.
+    fn mail(&self, address: &str, letter: &str) -> Result<(), String> {
+        let mut command = Command::new("sh");
+        command.args(["-c", &self.arguments.mailer]).env("MAILADDR", address).stdin(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| error.to_string())?;
+        let mut input = child.stdin.take().expect("its input is a pipe");
+        let written = input.write_all(letter.as_bytes()).map_err(|error| error.to_string());
+        drop(input);
+        ended_well(child.wait()).and(written)
+    }
+}
+
+fn ended_well(status: std::io::Result<std::process::ExitStatus>) -> Result<(), String> {
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(status.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn note(recipient: &str, notified: Result<(), String>) {
+    if let Err(reason) = notified {
+        tell!("note: {recipient}: not notified: {reason}");
+    }
+}
+
+/// A message for sendmail -t. Names come from superblocks and paths, so they must not be able to add a header.
+fn letter(address: &str, event: &Event) -> String {
+    let harmless = |text: &str| text.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>();
+    let (name, array) = (harmless(&event.event), harmless(&event.array));
+    let member = event.member.as_deref().map(|member| format!("Member: {}\n", harmless(member))).unwrap_or_default();
+    format!(
+        "To: {}\nSubject: {name} event on {array}\n\nThis is a message of mdspace monitor.\n\nEvent: {name}\n\
+         Array: {array}\n{member}",
+        harmless(address)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_describes_its_event_and_no_name_adds_a_header() {
+        let event = Event::new("Fail", "data\nBcc: root", Some("/dev/sdb"));
+        let letter = letter("root", &event);
+        let (head, body) = letter.split_once("\n\n").expect("a head and a body");
+        assert_eq!(head, "To: root\nSubject: Fail event on data?Bcc: root");
+        assert!(body.contains("Member: /dev/sdb\n"), "{body}");
+    }
+}
