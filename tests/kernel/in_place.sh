@@ -203,6 +203,7 @@ reshape() {
     [ "$spares" = 0 ] || mdadm --quiet /dev/md0 --add "${members[@]:all}"
     array_bytes=$(($(</sys/block/md0/size) * 512))
     take_model
+    until_true is $md/array_state clean # else the superblocks call the array dirty all the while
     data_at=$(superblock_number "${members[0]}" 'Data Offset')
     : "${data_at:=0}" # 0.90 has none
     pace 1

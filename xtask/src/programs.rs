@@ -16,7 +16,7 @@ use crate::root;
 use crate::steps::{Log, Verdict};
 
 /// Programs that build and run what the page has.
-pub(crate) const NEEDS: &[&str] = &["cc", "make", "pkg-config", "readelf", "python3"];
+pub(crate) const NEEDS: &[&str] = &["cc", "make", "pkg-config", "readelf", "python3", "nbdkit", "nbdcopy"];
 
 /// The packages of Python that the page's programs use, and where they are put.
 const PACKAGES: &str = include_str!("../../tests/programs.txt");
