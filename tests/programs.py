@@ -20,7 +20,7 @@ IS_RELEASE = {"dev": False, "release": True}[sys.argv[1]]
 BUILT = ROOT / "target" / "debug"
 
 # Commands that build or install, from the root of a clone.
-INSTALLS = ("make -C crates/c", "python3 -m venv", '"$HOME/.local/mdspace/bin/pip" install')
+INSTALLS = ("make -C crates/c", "cp crates/c", "python3 -m venv", '"$HOME/.local/mdspace/bin/pip" install')
 
 ENVIRONMENT = {
     **os.environ,
@@ -51,6 +51,10 @@ def put_in_place():
     """Installs what cargo built for its tests."""
     library = BUILT / "deps" / "libmdspace_c.so"
     run(["make", "-C", str(ROOT / "crates/c"), "install", f"PREFIX={PLACE}/.local", f"LIBRARY={library}"])
+    plugin = PLACE / "nbdkit"
+    shutil.copytree(ROOT / "crates/c/nbdkit", plugin)
+    run(["make", "-C", str(plugin)])
+    shutil.copy(plugin / "nbdkit-mdspace-plugin.so", PLACE / ".local/lib")
     package = PLACE / "package/mdspace"
     shutil.copytree(ROOT / "crates/python/python/mdspace", package)
     shutil.copy(BUILT / "deps" / "lib_mdspace.so", package / "_mdspace.abi3.so")
@@ -74,6 +78,47 @@ def console(block):
     if printed != expected:
         raise SystemExit(f"the page says {expected}")
     return len(commands)
+
+
+def plugin_of_nbdkit():
+    """The plugin writes only when asked, ends clean, and refuses what it cannot serve before it serves."""
+    plugin = str(PLACE / ".local/lib/nbdkit-mdspace-plugin.so")
+    data = PLACE / "data"
+    data.write_bytes(os.urandom(30 << 20))
+    members = [str(PLACE / name) for name in ("a.img", "b.img", "c.img")]
+
+    def nbdkit(script, *words):
+        words = ["nbdkit", "--unix", "-", "--run", script, plugin, *words]
+        return subprocess.run(words, cwd=PLACE, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+
+    def member_bytes():
+        return [pathlib.Path(member).read_bytes() for member in members]
+
+    before = member_bytes()
+    for words, said in [
+        ([], "no members"),
+        (["colour=red", *members], "colour: no such parameter"),
+        (["force=perhaps", *members], "perhaps"),
+        ([members[0]], "too few members"),
+        (members, "read-only"),
+    ]:
+        done = nbdkit('nbdcopy data "$uri"', *words)
+        if done.returncode == 0 or said not in done.stderr:
+            raise SystemExit(f"nbdkit {words}: {done}")
+    if member_bytes() != before:
+        raise SystemExit("a refusal changed a member")
+    copied = nbdkit('nbdcopy --flush data "$uri"', *members, "write=true")
+    read = subprocess.run(["mdspace", "read", *members], cwd=PLACE, env=ENVIRONMENT, capture_output=True, check=False)
+    if copied.returncode != 0 or read.stdout != data.read_bytes():
+        raise SystemExit(f"nbdkit wrote other bytes: {copied}, {read.stderr}")
+    if "state       clean" not in run(["mdspace", "examine", *members]):
+        raise SystemExit("nbdkit left the array dirty")
+    overlaid = nbdkit('dd if=/dev/zero bs=1M count=1 status=none | nbdcopy - "$uri"', *members, "write=true", "overlay=ov")
+    if overlaid.returncode != 0 or not (PLACE / "ov").is_dir():
+        raise SystemExit(f"nbdkit with an overlay: {overlaid}")
+    again = subprocess.run(["mdspace", "read", *members], cwd=PLACE, env=ENVIRONMENT, capture_output=True, check=False)
+    if again.stdout != read.stdout:
+        raise SystemExit("a write to the overlay reached a member")
 
 
 def same_words():
@@ -106,6 +151,7 @@ def main():
             (PLACE / name).write_text(block)
             programs += 1
     same_words()
+    plugin_of_nbdkit()
     print(f"{programs} programs and {commands} commands of the page")
 
 

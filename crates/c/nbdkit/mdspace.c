@@ -89,24 +89,18 @@ static int config_complete(void)
     return 0;
 }
 
-/* Opens the array, for reading or also for writing. */
-static int open_array(bool for_writing)
+/* Opens the array with the parameters that were given, and `flags` besides. Returns NULL, or why it is refused. */
+static mdspace_error *open_array(uint32_t flags, const char *directory)
 {
-    uint32_t flags =
-        (for_writing ? MDSPACE_WRITE : 0) | (force ? MDSPACE_FORCE : 0) | (partial ? MDSPACE_PARTIAL : 0);
+    flags |= (force ? MDSPACE_FORCE : 0) | (partial ? MDSPACE_PARTIAL : 0);
     mdspace_error *error;
     mdspace_options *options = mdspace_options_new(flags, &error);
-    if (options == NULL)
-        return failed(error);
-    if ((inner != NULL && mdspace_options_inner(options, inner, &error) != 0) ||
-        (overlay != NULL && mdspace_options_overlay(options, overlay, &error) != 0) ||
-        (bitmap != NULL && mdspace_options_bitmap(options, bitmap, &error) != 0) ||
-        (array = mdspace_options_open(options, (const char *const *)members, count, &error)) == NULL) {
-        mdspace_options_free(options);
-        return failed(error);
-    }
+    if (options != NULL && (inner == NULL || mdspace_options_inner(options, inner, &error) == 0) &&
+        (directory == NULL || mdspace_options_overlay(options, directory, &error) == 0) &&
+        (bitmap == NULL || mdspace_options_bitmap(options, bitmap, &error) == 0))
+        array = mdspace_options_open(options, (const char *const *)members, count, &error);
     mdspace_options_free(options);
-    return 0;
+    return error;
 }
 
 static int close_array(void)
@@ -117,15 +111,21 @@ static int close_array(void)
     return status == 0 ? 0 : failed(error);
 }
 
-/* Refuses what cannot be opened while the user still sees it. */
+/* Refuses what cannot be opened while the user still sees it. An overlay may be there only once it is written to. */
 static int get_ready(void)
 {
-    return open_array(false) == 0 ? close_array() : -1;
+    mdspace_error *error = open_array(0, overlay);
+    if (error != NULL && writes && overlay != NULL) {
+        mdspace_error_free(error);
+        error = open_array(0, NULL);
+    }
+    return error == NULL ? close_array() : failed(error);
 }
 
 static int after_fork(void)
 {
-    return open_array(writes);
+    mdspace_error *error = open_array(writes ? MDSPACE_WRITE : 0, overlay);
+    return error == NULL ? 0 : failed(error);
 }
 
 /* The last connection has ended. */
