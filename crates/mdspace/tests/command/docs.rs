@@ -160,7 +160,7 @@ const CONSOLE: &[(&str, usize, &str)] = &[
     ("docs/fuse.md", 1, "fuse"),
     ("docs/lab.md", 13, "lab"),
     ("docs/mdadm-suite.md", 1, "suite"),
-    ("docs/programs.md", 5, "programs"),
+    ("docs/programs.md", 7, "programs"),
     ("docs/testing.md", 20, "tests"),
     ("docs/ublk.md", 1, "ublk"),
     ("docs/vhost-user.md", 1, "machine"),
