@@ -163,6 +163,11 @@ fn a_monitor_moves_a_spare_within_a_group_of_the_configuration() {
     place.mdadm("-C /dev/md/data -R -l1 -n2 -x1 --assume-clean a b s").ok();
     place.mdadm("-C /dev/md/music -R -l1 -n2 --assume-clean c d").ok();
     let lines = place.mdadm("-Es a b c d s").ok().text().replace(" name=", " spare-group=any name=");
+    let program = place.here.path().join("tell");
+    std::fs::write(&program, "#!/bin/sh\necho \"$@\" >>told\n").expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).expect("it is ours");
+    let lines = format!("PROGRAM {}\n{lines}", program.display());
     std::fs::write(place.here.path().join("conf"), lines).expect("written");
     place.mdadm("/dev/md/music --fail c").ok();
     place.mdadm("--monitor --oneshot").expect(2, &["give --scan"]);
@@ -172,6 +177,8 @@ fn a_monitor_moves_a_spare_within_a_group_of_the_configuration() {
         assert_eq!(said.contains("DegradedArray"), !moves, "{line}: {said}");
     }
     place.says("--detail /dev/md/music", "/s\n");
+    let told = std::fs::read_to_string(place.here.path().join("told")).expect("the program was called");
+    assert!(told.contains("MoveSpare") && told.contains("DegradedArray"), "{told}");
 }
 
 #[test]

@@ -142,7 +142,9 @@ fn a_monitor_tells_a_program_a_mail_command_and_a_webhook() {
         "cat >>mailed",
         "--webhook",
         &url,
+        "--syslog=log",
     ];
+    let log = std::os::unix::net::UnixDatagram::bind(here.path().join("log")).expect("a socket");
     let mut monitor = here.command(&arguments).stdout(Stdio::piped()).spawn().expect("mdspace starts");
     // Replies to each post, and returns its body.
     let posted = || -> Value {
@@ -183,6 +185,16 @@ fn a_monitor_tells_a_program_a_mail_command_and_a_webhook() {
     let told = std::fs::read_to_string(here.path().join("told")).expect("the program was called");
     for line in ["NewArray data\n", "Fail data a\n", "SpareActive data c\n", "DeviceDisappeared data\n"] {
         assert!(told.contains(line), "{line}: {told}");
+    }
+    let mut logged = String::new();
+    log.set_nonblocking(true).expect("it is ours");
+    let mut buffer = [0; 1024];
+    while let Ok(bytes) = log.recv(&mut buffer) {
+        logged += &String::from_utf8_lossy(&buffer[..bytes]);
+        logged.push('\n');
+    }
+    for words in ["<26>mdspace[", "Fail event detected on md device data, component device a\n", "<30>mdspace["] {
+        assert!(logged.contains(words), "{words}: {logged}");
     }
     let mailed = std::fs::read_to_string(here.path().join("mailed")).expect("the mail command was called");
     assert!(mailed.contains("To: me\nSubject: Fail event on data\n") && !mailed.contains("SpareActive"), "{mailed}");

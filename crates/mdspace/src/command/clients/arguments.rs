@@ -299,6 +299,14 @@ pub(crate) struct MonitorArguments {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
     pub(crate) interval: f64,
 
+    /// Report a sweep at each multiple of so many percent
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=99), default_value = "20")]
+    pub(crate) increment: u64,
+
+    /// Send each event to syslog, too, by this socket
+    #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = "/dev/log")]
+    pub(crate) syslog: Option<PathBuf>,
+
     /// Run this program for each event
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) program: Option<PathBuf>,

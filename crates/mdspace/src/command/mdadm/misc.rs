@@ -17,7 +17,7 @@ use crate::machine::{Arena, Machine};
 use crate::names::path_of;
 use engine::status::level_name;
 use serde_json::json;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// Runs misc mode.
@@ -223,7 +223,8 @@ fn query(device: &Device) -> Result<u8, Trouble> {
     Ok(0)
 }
 
-/// Runs monitor mode: `mdspace monitor` of the devices, or of all arrays. Spares move as mdadm.conf says.
+/// Runs monitor mode: `mdspace monitor` of the devices, or of all arrays. Reports and spares go where
+/// mdadm.conf says.
 pub(super) fn monitor(words: &Words) -> Result<u8, Trouble> {
     let arrays = all();
     let mut chosen = Vec::new();
@@ -236,11 +237,15 @@ pub(super) fn monitor(words: &Words) -> Result<u8, Trouble> {
     if arrays.is_empty() {
         return Err(Trouble::failed("No array with redundancy detected, stopping"));
     }
-    let mut line = Line::of("monitor").option("--mail", words.word("mail")).option("--program", words.word("program"));
-    line = line.option("--interval", words.word("delay"));
+    let is_told = words.word("config").is_some() || Config::is_there();
+    let config = if is_told { examine::config(words)? } else { Config::default() };
+    let mail = words.word("mail").or(config.mail.as_deref().map(OsStr::new));
+    let program = words.word("program").or(config.program.as_deref().map(OsStr::new));
+    let mut line = Line::of("monitor").option("--mail", mail).option("--program", program);
+    line = line.option("--interval", words.word("delay")).option("--increment", words.word("increment"));
     line = line.flag("--once", words.has("oneshot")).flag("--test", words.has("test"));
-    let shares = !words.has("no-sharing") && (words.word("config").is_some() || Config::is_there());
-    let groups = if shares { examine::config(words)?.spare_groups() } else { Vec::new() };
+    line = line.flag("--syslog", words.has("syslog"));
+    let groups = if words.has("no-sharing") { Vec::new() } else { config.spare_groups() };
     for group in groups {
         line = line.option("--spare-group", Some(group.join(",")));
     }

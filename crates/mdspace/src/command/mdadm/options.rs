@@ -319,9 +319,9 @@ pub(super) const OPTIONS: &[Opt] = &[
     // For monitor.
     row(&["mail"], Some('m'), Value, &[Monitor], Ours("`mdspace monitor --mail`")),
     row(&["program", "alert"], Some('p'), Value, &[Monitor], Ours("`mdspace monitor --program`")),
-    row(&["syslog"], Some('y'), Nothing, &[Monitor], Later("`--program` with logger(1) does it")),
+    row(&["syslog"], Some('y'), Nothing, &[Monitor], Ours("`mdspace monitor --syslog`")),
     row(&["delay"], Some('d'), Value, &[Monitor], Ours("`mdspace monitor --interval`")),
-    row(&["increment"], Some('r'), Value, &[Monitor], Later("Rebuild20, 40, 60 and 80 are reported")),
+    row(&["increment"], Some('r'), Value, &[Monitor], Ours("`mdspace monitor --increment`")),
     row(
         &["daemonise", "daemonize"],
         Some('f'),

@@ -38,6 +38,9 @@ pub(crate) struct Config {
     /// Globs of possible members; the word `partitions` stands for all block devices.
     devices: Vec<String>,
     arrays: Vec<ArrayLine>,
+    /// To which address and program a monitor reports.
+    pub(crate) mail: Option<String>,
+    pub(crate) program: Option<String>,
 }
 
 impl Config {
@@ -80,6 +83,10 @@ impl Config {
                 config.devices.extend(rest.iter().cloned());
             } else if is_keyword(keyword, "array") {
                 config.arrays.push(array(rest)?);
+            } else if keyword.eq_ignore_ascii_case("mailaddr") {
+                config.mail = rest.first().cloned().or(config.mail);
+            } else if is_keyword(keyword, "program") {
+                config.program = rest.first().cloned().or(config.program);
             }
         }
         Ok(config)
@@ -294,7 +301,7 @@ mod tests {
             "# what mdadm wrote\n\
              DEVICE /dev/sd[a-d]1 \"/srv/with space/*.img\" # and no more\n\
              dev /dev/vd*\n\
-             HOMEHOST <system>\nMAILADDR root\n\n\
+             HOMEHOST <system>\nMAILADDR root\nPROGRAM /sbin/alert\n\n\
              ARRAY /dev/md/0  metadata=1.2 UUID={UUID} name=host:0\n\
              array /dev/md/foo  metadata=1.2\n\
              \t UUID={OTHER}\n   spares=1\n   bitmap='/var/a bitmap'\n"
@@ -307,6 +314,7 @@ mod tests {
         let config = config();
         assert_eq!(config.devices, ["/dev/sd[a-d]1", "/srv/with space/*.img", "/dev/vd*"]);
         assert_eq!(config.arrays.len(), 2);
+        assert_eq!((config.mail.as_deref(), config.program.as_deref()), (Some("root"), Some("/sbin/alert")));
         assert_eq!(config.arrays[0].uuid, UUID.parse().ok());
         assert_eq!(config.arrays[1].bitmap.as_deref(), Some(Path::new("/var/a bitmap")));
         for (wanted, expected) in [

@@ -22,10 +22,27 @@ impl Event {
         Self { event: event.into(), array: array.to_owned(), member: member.map(str::to_owned) }
     }
 
+    /// How grave it is, by mdadm's manual.
+    pub(crate) fn gravity(&self) -> Gravity {
+        match &*self.event {
+            "Fail" | "FailSpare" | "DegradedArray" | "DeviceDisappeared" => Gravity::Critical,
+            rebuild if rebuild.starts_with("Rebuild") => Gravity::Warning,
+            _ => Gravity::Info,
+        }
+    }
+
     /// Whether mdadm sends mail: redundancy was lost.
     pub(crate) fn is_mailed(&self) -> bool {
         matches!(&*self.event, "Fail" | "FailSpare" | "DegradedArray" | "DeviceDisappeared" | "TestMessage")
     }
+}
+
+/// The priority under which syslog gets an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gravity {
+    Critical = 2,
+    Warning = 4,
+    Info = 6,
 }
 
 /// The state of a member.
@@ -65,11 +82,9 @@ fn is_active(state: &str) -> bool {
     matches!(state, "in_sync" | "recovering")
 }
 
-/// The percentages at which a sweep causes events.
-const STEPS: [u64; 4] = [20, 40, 60, 80];
-
-/// The events between two snapshots. `before` is `None` for a new array, `now` for one that is no longer served.
-pub(crate) fn events(before: Option<&Snapshot>, now: Option<&Snapshot>) -> Vec<Event> {
+/// The events between two snapshots. `before` is `None` for a new array, `now` for one that is no longer served. A sweep
+/// causes one at each multiple of `increment` percent.
+pub(crate) fn events(before: Option<&Snapshot>, now: Option<&Snapshot>, increment: u64) -> Vec<Event> {
     match (before, now) {
         (None, None) => Vec::new(),
         (Some(before), None) => vec![Event::new("DeviceDisappeared", &before.array, None)],
@@ -78,10 +93,12 @@ pub(crate) fn events(before: Option<&Snapshot>, now: Option<&Snapshot>) -> Vec<E
             if now.is_degraded {
                 events.push(Event::new("DegradedArray", &now.array, None));
             }
-            events.extend(sweeps(None, now));
+            events.extend(sweeps(None, now, increment));
             events
         }
-        (Some(before), Some(now)) => members(before, now).chain(sweeps(before.sweep.as_ref(), now)).collect(),
+        (Some(before), Some(now)) => {
+            members(before, now).chain(sweeps(before.sweep.as_ref(), now, increment)).collect()
+        }
     }
 }
 
@@ -100,7 +117,11 @@ fn members<'a>(before: &'a Snapshot, now: &'a Snapshot) -> impl Iterator<Item = 
     failed.chain(active.map(|member| Event::new("SpareActive", &now.array, Some(&member.name))))
 }
 
-fn sweeps<'a>(before: Option<&'a (String, u64)>, now: &'a Snapshot) -> impl Iterator<Item = Event> + 'a {
+fn sweeps<'a>(
+    before: Option<&'a (String, u64)>,
+    now: &'a Snapshot,
+    increment: u64,
+) -> impl Iterator<Item = Event> + 'a {
     let (started, finished) = match (before, &now.sweep) {
         (None, Some(_)) => (true, false),
         (Some(_), None) => (false, true),
@@ -110,11 +131,12 @@ fn sweeps<'a>(before: Option<&'a (String, u64)>, now: &'a Snapshot) -> impl Iter
     let from = before.filter(|_| !started).map_or(0, |(_, percent)| *percent);
     let to = now.sweep.as_ref().map_or(0, |(_, percent)| *percent);
     let event = move |name: String| Event::new(name, &now.array, None);
-    let mut steps = STEPS.into_iter().filter(move |step| from < *step && *step <= to);
+    // Of several percentages at once only the last causes an event.
+    let step = (to.min(99) / increment * increment).max(from / increment * increment);
+    let step = (step > from).then(|| event(format!("Rebuild{step:02}")));
     let finished = finished.then(|| event("RebuildFinished".to_owned()));
     let started = started.then(|| event("RebuildStarted".to_owned()));
-    // Of several percentages at once only the last causes an event.
-    finished.into_iter().chain(started).chain(steps.next_back().map(|step| event(format!("Rebuild{step}"))))
+    finished.into_iter().chain(started).chain(step)
 }
 
 #[cfg(test)]
@@ -163,7 +185,7 @@ mod tests {
             (Some(failed()), Some(failed()), &[]),
         ];
         for (before, now, expected) in table {
-            let events = events(before.as_ref(), now.as_ref());
+            let events = events(before.as_ref(), now.as_ref(), 20);
             let told: Vec<String> = events
                 .iter()
                 .map(|event| match &event.member {
@@ -173,6 +195,27 @@ mod tests {
                 .filter(|told| told != "Fail c") // the member left between two snapshots
                 .collect();
             assert_eq!(told, expected, "{before:?} {now:?}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_causes_an_event_at_each_multiple_of_the_increment() {
+        let at = |percent| snapshot(&[("a", "in_sync")], Some(("resync", percent)));
+        for (increment, from, to, expected) in [
+            (20, 19, 20, "Rebuild20"),
+            (20, 20, 39, ""),
+            (20, 20, 100, "Rebuild80"),
+            (5, 0, 4, ""),
+            (5, 0, 5, "Rebuild05"),
+            (5, 12, 93, "Rebuild90"),
+            (1, 50, 51, "Rebuild51"),
+            (1, 98, 100, "Rebuild99"),
+            (99, 98, 99, "Rebuild99"),
+            (30, 31, 59, ""),
+        ] {
+            let found = events(Some(&at(from)), Some(&at(to)), increment);
+            let told: Vec<&str> = found.iter().map(|event| &*event.event).collect();
+            assert_eq!(told.join(" "), expected, "{increment}: {from} to {to}");
         }
     }
 }

@@ -7,6 +7,7 @@ mod events;
 mod moving;
 mod recipients;
 mod spares;
+mod syslog;
 
 use crate::command::clients::arguments::MonitorArguments;
 use crate::command::clients::choice::{self, Wanted};
@@ -34,7 +35,7 @@ pub(crate) fn run(arguments: &MonitorArguments) -> Result<(), Failure> {
         let now = watched.snapshots(&before)?;
         for (socket, snapshot) in &now {
             let before = before.get(socket).and_then(Option::as_ref);
-            recipients.notify_all(&events(before, snapshot.as_ref()))?;
+            recipients.notify_all(&events(before, snapshot.as_ref(), arguments.increment))?;
         }
         if number == 0 && arguments.test {
             recipients.notify_all(&test_messages(&now))?;
@@ -84,16 +85,21 @@ impl Watched {
         let sockets = match self {
             Self::Chosen(sockets) => sockets.clone(),
             Self::All => {
-                let known = before.iter().filter_map(|(socket, snapshot)| snapshot.as_ref().and(Some(socket.clone())));
-                control_sockets().into_iter().chain(known).collect()
+                let mut sockets = control_sockets();
+                let known = before.iter().filter(|(_, snapshot)| snapshot.is_some()).map(|(socket, _)| socket);
+                let others: Vec<PathBuf> = known.filter(|socket| !sockets.contains(socket)).cloned().collect();
+                sockets.extend(others);
+                sockets
             }
         };
         std::thread::scope(|scope| {
-            let asked = sockets.into_iter().map(|socket| (socket.clone(), scope.spawn(move || snapshot(&socket))));
-            let asked: BTreeMap<_, _> = asked.collect();
-            let answered =
-                asked.into_iter().map(|(socket, answer)| Ok((socket, answer.join().expect("asking does not panic")?)));
-            answered.collect()
+            let ask = |socket: PathBuf| (socket.clone(), scope.spawn(move || snapshot(&socket)));
+            let asked: Vec<_> = sockets.into_iter().map(ask).collect();
+            let mut answered = Snapshots::new();
+            for (socket, answer) in asked {
+                answered.insert(socket, answer.join().expect("asking does not panic")?);
+            }
+            Ok(answered)
         })
     }
 }

@@ -1,8 +1,9 @@
-//! Those that get events: standard output, a program, a mail command and a webhook.
+//! Those that get events: standard output, syslog, a program, a mail command and a webhook.
 //!
 //! If one of them fails, a note says so, and the others still get the event.
 
 use super::events::Event;
+use super::syslog;
 use crate::command::clients::arguments::MonitorArguments;
 use crate::command::text::failure::Failure;
 use crate::command::text::journal::Priority;
@@ -55,6 +56,9 @@ impl<'a> Recipients<'a> {
             let line = format!("{}  {:<17} {} {member}", utc(dated.time), event.event, event.array);
             let priority = if event.is_mailed() { Priority::Warning } else { Priority::Info };
             print(&format!("{}\n", priority.before_lines(line.trim_end(), std::io::stdout())))?;
+        }
+        if let Some(socket) = &self.arguments.syslog {
+            note(&socket.display().to_string(), syslog::send(socket, event).map_err(|error| error.to_string()));
         }
         if let Some(program) = &self.arguments.program {
             let mut command = Command::new(program);
