@@ -121,7 +121,7 @@ pub(crate) enum Command {
     Iostat(IostatArguments),
     /// Show a served array on the terminal, live: members, sweeps, rates, latencies
     Top(TopArguments),
-    /// Report events of a served array to a program, a mail command or a webhook
+    /// Report events of served arrays to a program, a mail command or a webhook
     Monitor(MonitorArguments),
     /// Print each transfer of a member when it ends, with its reason
     Trace(TraceArguments),
