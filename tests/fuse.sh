@@ -14,8 +14,32 @@ step() { echo "--- $*"; }
 
 end() {
     if mountpoint -q mounted 2>/dev/null; then umount mounted; fi
-    if [ -n "$loop" ]; then losetup -d "$loop"; fi
+    if [ -n "$loop" ]; then detach; fi
     kill "$server" 2>/dev/null || true
+}
+
+# Detaches the loop device, and waits until its driver has let go of the file, which whatever else has the device open
+# for a moment can delay.
+detach() {
+    losetup -d "$loop"
+    for _ in {1..300}; do
+        if ! [ -e "/sys/block/${loop#/dev/}/loop/backing_file" ]; then
+            loop=
+            return
+        fi
+        sleep 0.1
+    done
+    echo "$loop is still attached half a minute after it was detached: $(fuser -v "$loop" 2>&1)"
+    return 1
+}
+
+# Runs a checker, of which only a complaint is worth reading.
+sound() {
+    if ! "$@" >said 2>&1; then
+        echo "$*:"
+        cat said
+        return 1
+    fi
 }
 
 # Starts the server as $1, and waits until it says that it serves.
@@ -71,12 +95,11 @@ for type in ext4 xfs btrfs; do
     sync
     umount mounted
     case $type in
-    ext4) e2fsck -fn "$loop" >/dev/null ;;
-    xfs) xfs_repair -n "$loop" >/dev/null 2>&1 ;;
-    btrfs) btrfs check "$loop" >/dev/null 2>&1 ;;
+    ext4) sound e2fsck -fn "$loop" ;;
+    xfs) sound xfs_repair -n "$loop" ;;
+    btrfs) sound btrfs check "$loop" ;;
     esac
-    losetup -d "$loop"
-    loop=
+    detach
     # What the loop device wrote is what the other way in reads.
     nbdcopy "nbd+unix:///?socket=$PWD/nbd.socket" copy
     cmp copy $file
@@ -137,8 +160,7 @@ while read -r line <&4; do
 done 4<page
 cmp mounted/docs/fuse.md "$root/docs/fuse.md"
 umount mounted
-losetup -d "$loop"
-loop=
+detach
 "$mdspace" stop
 wait "$server"
 [ -z "$(ls here)" ]
