@@ -81,14 +81,20 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn re_add(&self, candidate: Candidate<M>) -> Result<(), Refusal> {
         let entered = self.enter_to_join(&candidate.name)?;
         let Candidate { name, member } = candidate;
-        let look = async {
+        let look = async || {
             let found = find_superblock(&name, &member, &self.core.pool).await?;
             let bad = read_bad_blocks(&name, &member, &found.superblock, &self.core.pool).await?;
             Ok((found, bad))
         };
-        let (Found { superblock, place }, bad) = self.within_timeout(&name, look).await?;
+        // A disk that first has to spin up holds no lock. A request that has the lock may be making a spare of it: what
+        // counts is found with the lock.
+        let before = self.within_timeout(&name, look()).await?;
         let change = entered.lock().await;
         self.check_absent(&name)?;
+        let (Found { superblock, place }, bad) = match mutant!("returning-member-looked-at-once") {
+            true => before,
+            false => self.within_timeout(&name, look()).await?,
+        };
         let place_to_return = self.check_return(&name, &superblock)?;
         let named = Named::by(&name, &member, &superblock, &self.core.pool).await;
         let superblock = self.with_number_of_a_spare(&name, &member, superblock)?;

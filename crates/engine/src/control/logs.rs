@@ -17,7 +17,8 @@ use crate::base::buffer::Pool;
 use crate::control::forced::slots_text;
 use crate::control::offer::{AssembleOptions, JournalPlan};
 use crate::device::{Device, DeviceState};
-use crate::metadata::partial_parity::{self, Replayed, Slots};
+use crate::metadata::partial_parity;
+use crate::metadata::replay::{Replayed, Slots};
 use crate::metadata::stripe_log::replay::{self, Found};
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
@@ -121,6 +122,20 @@ pub(crate) fn give_to_spares<M: Member>(freshest: &Superblock, devices: &[Rc<Dev
         // One without room is refused by name.
         with_log.into_iter().for_each(|with_log| device.superblock.replace(with_log));
     }
+}
+
+/// Refuses a bitmap file beside a log of md's, which allows no bitmap there.
+pub(crate) fn check_bitmap_file(file: &str, freshest: &Superblock, options: &AssembleOptions) -> Result<(), Refusal> {
+    let log = match (freshest.ppl.is_some(), freshest.journal) {
+        (true, _) => "partial parity log",
+        (false, true) => "write journal",
+        (false, false) => return Ok(()),
+    };
+    if options.read_only || mutant!("bitmap-file-beside-a-log") {
+        return Ok(());
+    }
+    let reason = format!("the array has a {log}, which md allows beside no bitmap");
+    Err(Refusal::new(reason).of(file).field("superblock.feature_map").advice("assemble it without a bitmap file"))
 }
 
 /// Refuses to write to an array whose partial parity log this engine cannot keep. It has to hold a chunk. Checksums are
@@ -237,6 +252,13 @@ impl Log {
         matches!(self, Self::Replayed(_) | Self::Stripes(_)) && !missing.is_empty()
     }
 
+    /// Whether the array goes on without its partial parity log. Once parity disagrees where no entry says so, md's next
+    /// replay would take it for right. An array that lacks a member has nothing else, and is refused.
+    pub(crate) fn is_given_up(&self, is_degraded: bool, options: &AssembleOptions) -> bool {
+        let is_unusable = matches!(self, Self::Unusable { log: PARITY_LOG, .. });
+        is_unusable && !is_degraded && !options.read_only && !mutant!("unusable-log-kept")
+    }
+
     /// What the user should know.
     pub(crate) fn warnings(&self, missing: &[Slot], options: &AssembleOptions) -> Vec<String> {
         let replayed = match self {
@@ -249,7 +271,13 @@ impl Log {
                     rows * 4
                 )];
             }
-            Self::Unusable { log, reason } => return vec![format!("the {log} cannot be used: {reason}")],
+            Self::Unusable { log, reason } => {
+                let further = match self.is_given_up(!missing.is_empty(), options) {
+                    true => "; from now on the array has no log, and its parity is resynced",
+                    false => "",
+                };
+                return vec![format!("the {log} cannot be used: {reason}{further}")];
+            }
             Self::Void(reason) => return vec![void_text(reason)],
             Self::Replayed(replayed) | Self::Stripes(replayed) => replayed,
         };

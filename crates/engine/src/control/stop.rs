@@ -3,6 +3,7 @@
 //! An array that failed stays marked dirty. Writes lost in writeback are reported, never hidden.
 
 use crate::control::state::Control;
+use crate::core::authority::Authority;
 use crate::device::checksums::Closing;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
@@ -32,6 +33,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.build_rest().await;
         self.close_checksums(Closing::All).await?;
         self.metadata.flush_and_mark_clean(|| true).await?;
+        // The flush may have covered what an earlier user wrote. Absent members lack that.
+        if !mutant!("stopped-without-absent") {
+            self.metadata.record_departed().await?;
+        }
         let guard = self.metadata.lock().await;
         self.metadata.clear_intent(&guard).await
     }

@@ -38,7 +38,10 @@ impl<M: Member, C: Clock> Core<M, C> {
     /// Never where nothing was ever written, and never once the array has failed: a write may have reached only some
     /// members of a stripe.
     pub(crate) fn is_agreed(&self, end: u64, positions: &Range<u64>) -> bool {
-        let is_known = self.health.agreed.get() || end <= self.health.agreed_below.get() || self.info.forced;
+        let is_known = self.health.agreed.get()
+            || end <= self.health.agreed_below.get()
+            || self.health.is_beyond_doubt(positions)
+            || self.info.forced;
         is_known && !self.health.unbuilt.touches(positions) && self.health.failed.borrow().is_none()
     }
 

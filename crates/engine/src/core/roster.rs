@@ -76,6 +76,12 @@ impl<M: Member, C: Clock> Core<M, C> {
         slots.iter().zip(0..).filter_map(successor).collect()
     }
 
+    /// Whether a device is the successor of a member, and is about to say that it has taken over.
+    pub(crate) fn is_taking_over(&self, device: &Rc<Device<M>>) -> bool {
+        let is_its = |old: &Rc<Device<M>>| old.successor().is_some_and(|successor| Rc::ptr_eq(&successor, device));
+        self.roster.slots.borrow().iter().flatten().any(|old| old.replacement.is_leaving() && is_its(old))
+    }
+
     /// Successors that failed a write and have not left the array yet.
     pub(crate) fn failed_successors(&self, _guard: &MetadataGuard<'_>) -> Failures<M> {
         if !self.context.is_successor_lost.take() {

@@ -6,6 +6,7 @@ use crate::base::buffer::Pool;
 use crate::base::gate::Gate;
 use crate::base::notify::Signal;
 use crate::base::range_lock::RangeLocks;
+use crate::base::range_set::Ranges;
 use crate::base::versioned::Growing;
 use crate::core::listener::Listener;
 use crate::core::metadata_lock::Guarded;
@@ -20,6 +21,7 @@ use format::geometry::Geometry;
 use format::superblock::Resync;
 use format::units::{SECTOR_BYTES, Sectors, Slot};
 use std::cell::{Cell, OnceCell, RefCell};
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 /// The state that every part of the engine shares.
@@ -69,6 +71,9 @@ pub(crate) struct Health {
     pub(crate) agreed: Cell<bool>,
     /// Parity and copies agree below this byte of the array: how far a resync has come.
     pub(crate) agreed_below: Cell<u64>,
+    /// The positions where a write may have been under way when the array stopped, by its bitmap: all others agree.
+    /// `None` if any may be.
+    doubtful: RefCell<Option<Ranges>>,
     /// What was never written to: nothing agrees there, whatever the other fields say.
     pub(crate) unbuilt: Rc<Unbuilt>,
     /// Why the array takes no more writes. Set once more members have failed than redundancy covers.
@@ -76,9 +81,26 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    pub(crate) fn new(whole: bool, agreed: bool, agreed_below: u64, unbuilt: Rc<Unbuilt>) -> Self {
-        let (whole, agreed) = (Cell::new(whole), Cell::new(agreed));
-        Self { whole, agreed, agreed_below: Cell::new(agreed_below), unbuilt, failed: RefCell::default() }
+    pub(crate) fn new(
+        whole: bool,
+        agreed: bool,
+        agreed_below: u64,
+        doubtful: Option<Ranges>,
+        unbuilt: Rc<Unbuilt>,
+    ) -> Self {
+        let (whole, agreed, agreed_below) = (Cell::new(whole), Cell::new(agreed), Cell::new(agreed_below));
+        let (doubtful, failed) = (RefCell::new(doubtful), RefCell::default());
+        Self { whole, agreed, agreed_below, doubtful, unbuilt, failed }
+    }
+
+    /// Whether a bitmap says that no write was under way in `positions` when the array stopped.
+    pub(super) fn is_beyond_doubt(&self, positions: &Range<u64>) -> bool {
+        self.doubtful.borrow().as_ref().is_some_and(|doubtful| !doubtful.touches(positions))
+    }
+
+    /// A resync has ended. What disagrees later, no bitmap has named.
+    pub(crate) fn forget_doubt(&self) {
+        self.doubtful.replace(None);
     }
 }
 

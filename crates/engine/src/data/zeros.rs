@@ -112,12 +112,16 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    /// Writes zeros as data.
+    /// Writes zeros as data. They are cut where no block is.
     async fn write_zeros(self: &Rc<Self>, range: Range<u64>) -> Result<(), ArrayError> {
         let zeros = self.core.pool.zeroed((range.end - range.start).min(ZEROS_BYTES) as usize).freeze();
-        for start in range.clone().step_by(ZEROS_BYTES as usize) {
-            let length = (range.end - start).min(ZEROS_BYTES) as usize;
-            self.write(start, zeros.slice(0..length), Durability::Ordinary).await?;
+        let mut start = range.start;
+        while start < range.end {
+            let cut =
+                mutant!("zeros-cut-in-a-block" => start + ZEROS_BYTES, else (start + 1).next_multiple_of(ZEROS_BYTES));
+            let end = cut.min(range.end);
+            self.write(start, zeros.slice(0..(end - start) as usize), Durability::Ordinary).await?;
+            start = end;
         }
         Ok(())
     }

@@ -235,10 +235,20 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         Err(refusal)
     }
 
+    /// Turns a log off that a replay could not use. The array takes no requests yet.
+    pub(crate) async fn give_up_parity_log(&self) -> Result<(), Refusal> {
+        let change = self.begin().await.map_err(ArrayError::refusal)?;
+        self.drop_parity_log(&change).await
+    }
+
     /// Turns the log off, if there is one. No write is under way.
     async fn drop_parity_log(&self, guard: &MetadataGuard<'_>) -> Result<(), Refusal> {
         if !self.has_parity_log() {
             return Ok(());
+        }
+        if self.record().lagging.is_some() && !mutant!("log-dropped-unevenly") {
+            // A member that is levelled with the others has to name a log as they do.
+            self.publish(guard).await.map_err(ArrayError::refusal)?;
         }
         self.forget_parity_log(guard);
         self.publish(guard).await.map_err(ArrayError::refusal)

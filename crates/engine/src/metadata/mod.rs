@@ -10,7 +10,8 @@
 //! * [`parity_log`], [`journal`], [`stripe_log`]: the logs of the running array, md's and ours. [`batches`]: what they
 //!   share.
 //! * [`consistency`]: changes between bitmap, log and neither.
-//! * [`partial_parity`], `journal/replay.rs`, `stripe_log/replay.rs`: replay logs, before the array runs.
+//! * [`partial_parity`], `journal/replay.rs`, `stripe_log/replay.rs`: replay logs, before the array runs. [`replay`]: what
+//!   they share.
 
 mod authority;
 mod batches;
@@ -21,6 +22,7 @@ mod numbers;
 pub(crate) mod parity_log;
 pub(crate) mod partial_parity;
 pub(crate) mod record;
+pub(crate) mod replay;
 mod state;
 pub(crate) mod stripe_log;
 pub(crate) mod superblocks;

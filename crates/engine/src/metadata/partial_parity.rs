@@ -2,7 +2,8 @@
 //! that it can be trusted also where a member is missing.
 //!
 //! It writes parity to the members, before any request. Of an array that is only read, the caller gives members whose
-//! writes stay in memory. It never writes data, a log or a superblock.
+//! writes stay in memory. It never writes a log or a superblock, and data only where a member cannot be read
+//! ([`crate::metadata::replay`]).
 //!
 //! A torn log, or a torn entry, is one whose own writes had not begun: md writes the log first, and the next one only
 //! when all writes of the one before have ended. So a torn one is passed over, as by md.
@@ -16,36 +17,22 @@
 
 use crate::base::buffer::Pool;
 use crate::device::Device;
-use crate::seam::bytes::{read_bytes, replace_bytes};
+use crate::metadata::replay::{Chunks, Replayed, Slots, blocks, pieces, read_chunk, rewrite, write_chunk};
+use crate::seam::bytes::read_bytes;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
+use crate::seam::observe::Why;
 use format::geometry::Parity;
 use format::partial_parity::{HEADER_BYTES, Header, Repair, TORN, checksum};
-use format::units::{ComponentByte, MemberByte, SECTOR_BYTES};
+use format::units::{MemberByte, SECTOR_BYTES};
 use std::ops::Range;
 use std::rc::Rc;
-
-/// The most bytes of a chunk that are repaired at a time.
-const PIECE_BYTES: u64 = 256 << 10;
-
-/// What a replay did.
-#[derive(Debug, Default)]
-pub(crate) struct Replayed {
-    /// Entries whose parity was written.
-    pub(crate) entries: u64,
-    /// Logs and entries that were torn.
-    pub(crate) torn: u64,
-    /// Bytes of missing chunks that may have been under way, so that parity may give anything.
-    pub(crate) unknown_bytes: u64,
-}
-
-/// The members of an array's slots.
-pub(crate) type Slots<M> = [Option<Rc<Device<M>>>];
 
 /// Replays the logs of all members that are here.
 ///
 /// # Errors
-/// When a log cannot be read, or is not of this array: parity may then be wrong where it says.
+/// When a log cannot be read, or is not of this array, or a member can neither be read nor written where it says: parity
+/// may then be wrong there.
 pub(crate) async fn replay<M: Member>(
     parity: &Parity,
     set_uuid: &[u8; 16],
@@ -70,13 +57,14 @@ pub(crate) async fn replay<M: Member>(
                 let reason = format!("its stripe's parity is in slot {}", repair.parity_slot());
                 return Err(Refusal::new(reason).of(&device.name).field("ppl.parity_disk"));
             }
-            carry_out(&repair, &partial, slots, &mut replayed, pool).await?;
+            let replay = Replay { repair: &repair, partial: &partial, slots, pool };
+            for rows in pieces(repair.rows.clone()) {
+                replay.carry_out(rows, &mut replayed).await?;
+            }
             replayed.entries += 1;
         }
-        let flushed = Member::flush(&device.member).await;
-        flushed.map_err(|error| Refusal::member_error(&device.name, &error))?;
     }
-    Ok(replayed)
+    replayed.end(slots).await
 }
 
 /// The newest header of a member's log, and where its partial parity begins; `None` if it is torn.
@@ -120,7 +108,7 @@ async fn read<M: Member>(device: &Device<M>, at: MemberByte, bytes: u64, pool: &
 
 /// The partial parity of an entry.
 struct Partial<'a, M> {
-    device: &'a Device<M>,
+    device: &'a Rc<Device<M>>,
     at: MemberByte,
     bytes: u64,
 }
@@ -131,48 +119,70 @@ impl<M: Member> Partial<'_, M> {
     }
 }
 
-/// Writes the parity of one entry. Where a changed chunk is not here, parity stays as it is.
-async fn carry_out<M: Member>(
-    repair: &Repair,
-    partial: &Partial<'_, M>,
-    slots: &Slots<M>,
-    replayed: &mut Replayed,
-    pool: &Pool,
-) -> Result<(), Refusal> {
-    let changed: Vec<_> = repair.changed_slots().map(|slot| slots[slot.index()].as_ref()).collect();
-    for start in (repair.rows.start..repair.rows.end).step_by(PIECE_BYTES as usize) {
-        let rows = start..(start + PIECE_BYTES).min(repair.rows.end);
-        let mut sum = match partial.bytes {
-            0 => vec![0; (rows.end - rows.start) as usize],
-            _ => {
-                let at = MemberByte(partial.at.0 + (rows.start - repair.rows.start));
-                read(partial.device, at, rows.end - rows.start, pool).await?
-            }
-        };
-        let mut is_known = true;
-        for device in &changed {
-            match chunk(*device, &rows, pool).await {
-                Some(bytes) => sum.iter_mut().zip(bytes).for_each(|(sum, byte)| *sum ^= byte),
-                None => is_known = false,
-            }
-        }
-        if is_known {
-            let at = partial.device.absolute(ComponentByte(rows.start));
-            let written = replace_bytes(&partial.device.member, pool, at, &sum).await;
-            written.map_err(|error| Refusal::member_error(&partial.device.name, &error))?;
-        } else if changed.len() > 1 {
-            replayed.unknown_bytes += rows.end - rows.start;
-        }
-    }
-    Ok(())
+/// The replay of one entry.
+struct Replay<'a, M> {
+    repair: &'a Repair,
+    partial: &'a Partial<'a, M>,
+    slots: &'a Slots<M>,
+    pool: &'a Pool,
 }
 
-/// The rows of a changed chunk; `None` if its member is missing, not current there, or cannot be read.
-pub(super) async fn chunk<M: Member>(
-    device: Option<&Rc<Device<M>>>,
-    rows: &Range<u64>,
-    pool: &Pool,
-) -> Option<Vec<u8>> {
-    let device = device.filter(|device| device.is_readable(rows.clone()))?;
-    read_bytes(&device.member, pool, device.absolute(ComponentByte(rows.start)), rows.end - rows.start).await.ok()
+impl<'a, M: Member> Replay<'a, M> {
+    /// Writes the parity of some rows, block by block where a member cannot be read.
+    async fn carry_out(&self, rows: Range<u64>, replayed: &mut Replayed) -> Result<(), Refusal> {
+        let chunks = self.chunks(&rows).await;
+        if chunks.unreadable.is_empty() {
+            return self.settle(&rows, chunks, replayed).await;
+        }
+        for block in blocks(rows, self.slots) {
+            let chunks = self.chunks(&block).await;
+            self.settle(&block, chunks, replayed).await?;
+        }
+        Ok(())
+    }
+
+    async fn chunks(&self, rows: &Range<u64>) -> Chunks<'a, M> {
+        let slots = self.slots;
+        let changed = self.repair.changed_slots().map(|slot| (slot.0, slots[slot.index()].as_ref()));
+        Chunks::read(changed, rows, self.pool).await
+    }
+
+    /// Makes parity and data of these rows agree. Where a changed chunk is not here, parity stays as it is.
+    async fn settle(&self, rows: &Range<u64>, chunks: Chunks<'_, M>, replayed: &mut Replayed) -> Result<(), Refusal> {
+        let parity = self.partial.device;
+        let mut sum = match self.partial.bytes {
+            0 => vec![0; (rows.end - rows.start) as usize],
+            _ => {
+                let at = MemberByte(self.partial.at.0 + (rows.start - self.repair.rows.start));
+                read(parity, at, rows.end - rows.start, self.pool).await?
+            }
+        };
+        chunks.known.iter().for_each(|(_, bytes)| add(&mut sum, bytes));
+        if chunks.lost() == 0 {
+            return write_chunk(parity, rows, sum, Why::Parity, self.pool).await;
+        }
+        if self.repair.changed_slots().count() > 1 {
+            replayed.unknown_bytes += rows.end - rows.start;
+        }
+        match chunks.unreadable[..] {
+            [] => {}
+            [(_, device)] if chunks.absent.is_empty() => {
+                match read_chunk(Some(parity), rows, self.pool).await.bytes() {
+                    Some(own) => {
+                        add(&mut sum, &own);
+                        rewrite(device, rows, sum, replayed, self.pool).await;
+                    }
+                    None => replayed.leave_unsettled(device, rows, "cannot be read, and neither can their parity"),
+                }
+            }
+            [(_, device), ..] => {
+                replayed.leave_unsettled(device, rows, "cannot be read, and parity lacks another chunk as well");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add(sum: &mut [u8], bytes: &[u8]) {
+    sum.iter_mut().zip(bytes).for_each(|(sum, byte)| *sum ^= byte);
 }

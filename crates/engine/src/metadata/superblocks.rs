@@ -68,7 +68,12 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     pub(crate) async fn record_agreement(&self) -> Result<(), ArrayError> {
         self.flush_devices().await?;
         let change = self.begin().await?;
+        if self.record().rounds_pending > 0 && !mutant!("resynced-before-absent-recorded") {
+            // Members that are absent lack the resync, and must not count any more once it counts.
+            self.publish(&change).await?;
+        }
         self.core.health.agreed.set(true);
+        self.core.health.forget_doubt();
         if let Some(log) = self.core.context.stripe_log() {
             log.set_built(true);
         }
@@ -261,8 +266,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Writes one round: bitmap headers, then superblocks in this order.
     ///
-    /// 1. Members whose own state changed. A member that was given a slot records how far it has recovered before any
-    ///    other member lists it as active. A member that became current says so before others rely on it.
+    /// 1. Members whose own state changed; of these, first a successor that takes over, as the others call its member
+    ///    faulty. A member that was given a slot records how far it has recovered before any other member lists it as
+    ///    active. A member that became current says so before others rely on it.
     /// 2. Members that are not current, and successors.
     /// 3. The others; last of all a member whose successor failed while it took over. The successor's superblock may
     ///    claim the slot already, and this member must not be the only one to contradict it.
@@ -304,8 +310,12 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                 || successors.iter().any(|(_, successor)| Rc::ptr_eq(successor, device))
         };
         let (first, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(is_first);
+        let takes_over = |device: &Rc<Device<M>>| {
+            self.core.is_taking_over(device) && !mutant!("replaced-before-its-successor-is-told")
+        };
+        let (taking_over, changed): (Vec<_>, Vec<_>) = changed.into_iter().partition(takes_over);
         let (last, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|device| device.replacement.is_contradicted());
-        for devices in [changed, first] {
+        for devices in [taking_over, changed, first] {
             let failures = self.write_superblocks(guard, devices).await;
             if !failures.is_empty() {
                 // The next round is then one event ahead of what the other members have. A write that failed may still

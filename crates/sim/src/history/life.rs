@@ -145,6 +145,7 @@ impl Runner<'_> {
             if let Some(slot) = self.unreadable(&refusal) {
                 self.struck.borrow_mut()[slot] = true; // its user would go on without it
                 self.impaired_once.set(true);
+                forced = false; // that was agreed to with this member: without it, an old one might take its place
             } else if with_file && refusal.member.as_ref() == Some(&self.file.name()) {
                 with_file = false; // unfinished, or of another life of the array
             } else if self.buffer.is_overtaken.get() && refusal.field.as_deref() == Some("write buffer") {

@@ -84,6 +84,8 @@ pub(super) struct Scene {
     pub(super) truth: Rc<RefCell<Truth>>,
     /// Writes that have begun, and whether they are of zeros.
     under_way: RefCell<Vec<(Range<u64>, bool)>>,
+    /// Slots whose members could not be read amid a replay.
+    unread: RefCell<BTreeSet<u16>>,
     pub(super) rows: Vec<Row>,
 }
 
@@ -141,7 +143,8 @@ impl Scene {
         assert_eq!(superblock.ppl.is_some(), recipe.parity_log, "a log was made");
         let geometry = Geometry::new(&superblock.shape(&[])).expect("a shape");
         let truth = Rc::new(RefCell::new(Truth::new(geometry.array_bytes())));
-        Self { shape, members, boundaries, truth, under_way: RefCell::default(), rows: rows(&geometry) }
+        let (under_way, unread) = (RefCell::default(), RefCell::default());
+        Self { shape, members, boundaries, truth, under_way, unread, rows: rows(&geometry) }
     }
 
     /// The members, without those that are missing.
@@ -244,11 +247,12 @@ impl Scene {
     /// Reads everything.
     pub(super) async fn check(&self, array: &Simulated, truth: &Truth) -> Found {
         let read = array.read(0, array.pool().take(array.bytes() as usize)).await;
-        let missing = array.status().missing;
+        let mut given_by_parity = self.unread.borrow().clone();
+        given_by_parity.extend(array.status().missing);
         let mut found = Found::default();
         for datum in self.rows.iter().flat_map(|row| &row.data) {
             if !self.shape.has_journal()
-                && missing.contains(&datum.copies[0].0.0)
+                && given_by_parity.contains(&datum.copies[0].0.0)
                 && !truth.is_block_certain(datum.sector, self.shape.least_write_bytes())
             {
                 found.unknown += 1;
@@ -401,6 +405,94 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
             assert!(lost.is_subset(&missing.into_iter().collect()), "{context}: it lacks the replay, and is current");
             world.forget_all();
         }
+    }
+}
+
+/// What happened in the histories of [`play_unread`].
+#[derive(Debug, Default)]
+pub(super) struct Unread {
+    /// Arrays that a replay has left as they are to be, although a member could not be read.
+    pub(super) settled: usize,
+    /// Whole arrays that go on, and are resynced.
+    pub(super) resynced: usize,
+    /// Arrays that lack a member and are refused.
+    pub(super) refused: usize,
+    /// Arrays that lack a member afterwards, and are read.
+    pub(super) read_lacking: usize,
+    pub(super) wrong: Vec<String>,
+}
+
+/// Plays a history in which some places of a member cannot be read while the log is replayed, and can again afterwards.
+/// Then parity has to agree with what the member holds: any further member may be lost.
+pub(super) fn play_unread(seed: u64, shape: Shape, mut random: Random, seen: &mut Unread) {
+    let world = World::new(seed);
+    let scene = world.run(Scene::new(shape.clone(), &world), || false).expect("the power does not go");
+    let cut = scene.boundaries.get() + random.within(1..1200);
+    let shared = RefCell::new(random);
+    if world.run(scene.live(&shared, &world), || scene.boundaries.get() >= cut).is_some() {
+        return; // the power did not go
+    }
+    world.forget_all();
+    let mut random = shared.into_inner();
+    scene.members.iter().for_each(|member| member.lose_power(&mut random));
+    scene.truth.borrow_mut().interrupted();
+    let lost = random.pick(&losses(&shape)).clone();
+    let members = scene.without(&lost, &world);
+    let slots: Vec<u16> =
+        (0..shape.slots).filter(|slot| !lost.contains(slot) && !shape.missing.contains(slot)).collect();
+    let data_at = superblock_of(&members[0].contents(), shape.version).data_at().0;
+    for _ in 0..random.within(1..4) {
+        let index = random.within(0..members.len() as u64) as usize;
+        let (block, faults) = (u64::from(shape.block_bytes), members[index].faults());
+        let start = data_at + random.within(0..COMPONENT / block) * block;
+        let range = start..start + block * random.within(1..16);
+        // Some places can be read once they are rewritten.
+        let ranges = if random.once_in(3) { &faults.bad_reads } else { &faults.latent };
+        ranges.borrow_mut().push(range);
+        scene.unread.borrow_mut().insert(slots[index]);
+    }
+    let context = format!("seed {seed}, {shape:?} without {lost:?}");
+    let is_whole = lost.is_empty() && shape.gone() == 0;
+    let begun = world.run(assemble(&members, AssembleOptions::default(), &world), || false).expect("no power cut");
+    let is_resynced = match begun.map(|array| array.status()) {
+        Ok(status) => status.warnings.iter().any(|warning| warning.contains("cannot be used")),
+        Err(refusal) => {
+            assert!(!is_whole && refusal.reason.contains("cannot be read"), "{context}: {refusal}");
+            seen.refused += 1;
+            return;
+        }
+    };
+    seen.resynced += usize::from(is_resynced);
+    seen.settled += usize::from(!is_resynced);
+    world.forget_all();
+    members.iter().for_each(|member| {
+        member.end_of_process();
+        member.faults().heal();
+    });
+    if is_whole && !is_resynced {
+        scene.check_parity(&members, &context);
+    }
+    for out in losses(&shape).into_iter().filter(|out| lost.is_subset(out)) {
+        let left = members.iter().zip(&slots).filter(|(_, slot)| !out.contains(slot));
+        let copy = |member: &SimMember| {
+            SimMember::new(member.name(), &world, member.contents(), scene.boundaries.clone())
+                .with_blocks(shape.block_bytes)
+        };
+        let left: Vec<_> = left.map(|(member, _)| copy(member)).collect();
+        let begun = world.run(assemble(&left, AssembleOptions::default(), &world), || false).expect("no power cut");
+        let array = match begun {
+            Ok(array) => array,
+            Err(refusal) => {
+                assert!(is_resynced && refusal.reason.contains("dirty and degraded"), "{context}, {out:?}: {refusal}");
+                continue;
+            }
+        };
+        seen.read_lacking += usize::from(!array.status().missing.is_empty());
+        let truth = scene.truth.borrow().clone();
+        let found = world.run(scene.check(&array, &truth), || false).expect("no power cut");
+        seen.wrong.extend(found.first_wrong.map(|wrong| format!("{context}, then {out:?}: {wrong}")));
+        drop(array);
+        world.forget_all();
     }
 }
 

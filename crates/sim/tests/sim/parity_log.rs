@@ -2,7 +2,7 @@
 //! ([`super::log_scene`]). Where no member is missing, parity agrees with the data everywhere after a replay: md resyncs
 //! nothing then.
 
-use super::log_scene::{Scene, Seen, Shape, assemble, histories, play, superblock_of};
+use super::log_scene::{Scene, Seen, Shape, Unread, assemble, histories, play, play_unread, superblock_of};
 use super::policy_records;
 use engine::{AssembleOptions, ConsistencyPolicy, Durability};
 use format::geometry::Level;
@@ -42,6 +42,19 @@ fn a_loss_of_power_and_of_a_member_costs_nothing_but_what_was_being_written() {
     }
     policy_records::print(&seen.histories);
     assert!(seen.dirty > 0 && seen.unknown > 0 && seen.twice > 0, "power went amid writes, and amid replays");
+}
+
+#[test]
+fn a_member_that_a_replay_could_not_read_agrees_with_parity_afterwards() {
+    let mut seen = Unread::default();
+    for seed in histories() {
+        let mut random = Random::new(seed);
+        let shape = shape(&mut random);
+        play_unread(seed, shape, random, &mut seen);
+        assert_eq!(seen.wrong, [""; 0]);
+    }
+    let all = [seen.settled, seen.resynced, seen.refused, seen.read_lacking];
+    assert!(!all.contains(&0), "each end was met: {all:?}");
 }
 
 /// The entries in the first header of each member's log.

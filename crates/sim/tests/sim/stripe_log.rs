@@ -1,7 +1,7 @@
 //! A loss of power and of members costs an array with a stripe log nothing but what was being written
 //! ([`super::log_scene`]). The same histories without a log show what it is worth.
 
-use super::log_scene::{Scene, Seen, Shape, assemble, histories, play, superblock_of};
+use super::log_scene::{Scene, Seen, Shape, Unread, assemble, histories, play, play_unread, superblock_of};
 use super::policy_records;
 use engine::{AssembleOptions, ConsistencyPolicy, Durability};
 use format::geometry::{Level, default_layout};
@@ -63,6 +63,19 @@ fn a_loss_of_power_and_of_members_costs_nothing_but_what_was_being_written() {
     assert!(seen.dirty > 0 && seen.unknown > 0 && seen.twice > 0 && wraps > 0, "each situation was met");
     let starts: Vec<_> = seen.histories.values().map(|level| level.whole.all.min(level.lacking.all)).collect();
     assert!(starts.len() == 3 && !starts.contains(&0), "levels 4, 5 and 6, with every member and without some");
+}
+
+#[test]
+fn a_member_that_a_replay_could_not_read_agrees_with_parity_afterwards() {
+    let mut seen = Unread::default();
+    for seed in histories() {
+        let mut random = Random::new(seed);
+        let shape = shape(&mut random, true);
+        play_unread(seed, shape, random, &mut seen);
+        assert_eq!(seen.wrong, [""; 0]);
+    }
+    let all = [seen.settled, seen.resynced, seen.refused, seen.read_lacking];
+    assert!(!all.contains(&0), "each end was met: {all:?}");
 }
 
 /// The member with Q leaves while a batch waits for its turn, which has no part of it then. Power goes before the superblocks

@@ -18,7 +18,7 @@ use crate::device::context::DeviceContext;
 use crate::device::{Device, DeviceState};
 use crate::metadata::journal::log::{JournalLog, rows_bytes};
 use crate::metadata::journal::replay::{DataOnly, Journal, Replayed, write};
-use crate::metadata::partial_parity::Slots;
+use crate::metadata::replay::Slots;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;

@@ -117,6 +117,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             find_checksums().await; // a replay changes them
         }
         logs::check_parity_log(&freshest, &devices, &options)?;
+        bitmap.as_ref().map_or(Ok(()), |file| logs::check_bitmap_file(&file.name, &freshest, &options))?;
         let bitmaps = match &bitmap {
             None if !options.read_only => read_all(&freshest, geometry.sync_bytes(), &slots, &spares, &pool).await?,
             _ => None,
@@ -208,6 +209,9 @@ impl<M: Member, C: Clock> Control<M, C> {
             assembled.context.keep_stripe_log(LogState::after(epoch, clock.wall(), is_built));
         }
         let array = Self::start(assembled, &devices, &options, pool, clock);
+        if log.is_given_up(is_degraded, &options) {
+            array.metadata.give_up_parity_log().await?;
+        }
         let journal = array.finish_replay(replay).await?;
         if has_replay_to_tell && !options.read_only && !mutant!("replay-untold") {
             array.metadata.record_assembly().await.map_err(ArrayError::refusal)?;
@@ -237,7 +241,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             optimal_bytes: limits().map(|limits| limits.optimal_bytes).max().unwrap_or(0).into(),
         };
         let agreed_below = agreed_below(&geometry, assembled.resync, block_bytes);
-        let health = Health::new(assembled.whole, assembled.agreed, agreed_below, assembled.unbuilt);
+        let doubtful = assembled.intent.as_ref().and_then(IntentBitmap::needed);
+        let health = Health::new(assembled.whole, assembled.agreed, agreed_below, doubtful, assembled.unbuilt);
         let core = Rc::new(Core {
             geometries: Growing::new(geometry),
             info: ArrayInfo {

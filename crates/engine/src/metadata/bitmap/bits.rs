@@ -14,6 +14,7 @@
 //! A period is one `daemon_sleep`, as in md. A write reads no clock.
 
 use crate::base::lazy_marks::MarkUse;
+use crate::base::range_set::Ranges;
 use crate::core::unbuilt::Unbuilt;
 use crate::metadata::bitmap::sizing::PAGE_BYTES;
 use format::bitmap;
@@ -160,6 +161,13 @@ impl Bits {
             true => Some(range),
             false => self.header.first_set(&self.needed, range, most),
         }
+    }
+
+    /// All that may disagree; `None` if the bits do not tell.
+    pub(super) fn needed(&self) -> Option<Ranges> {
+        let end = self.header.sync_size.bytes();
+        let next = |from: u64| self.header.first_set(&self.needed, from..end, u64::MAX).filter(|_| from < end);
+        (!self.needed.is_empty()).then(|| Ranges::of(std::iter::successors(next(0), |range| next(range.end))))
     }
 
     /// The first part of a range whose bits are set.

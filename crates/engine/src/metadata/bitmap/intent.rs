@@ -3,6 +3,7 @@
 //! Nothing is read or written here.
 
 use crate::base::lazy_marks::Earned;
+use crate::base::range_set::Ranges;
 use crate::metadata::bitmap::bits::Bits;
 use crate::metadata::bitmap::policy::BitmapPolicy;
 use crate::metadata::bitmap::sizing::PAGE_BYTES;
@@ -105,6 +106,11 @@ impl<M> IntentBitmap<M> {
     /// The first part of a range, about `most` bytes of it, that may disagree since the array was last in use.
     pub(crate) fn next_needed(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         self.bits.borrow().next_needed(range, most)
+    }
+
+    /// All that may disagree since the array was last in use; `None` if the bits do not tell.
+    pub(crate) fn needed(&self) -> Option<Ranges> {
+        self.bits.borrow().needed()
     }
 
     /// The first part of a range, about `most` bytes of it, whose bits are set. A member that was away since

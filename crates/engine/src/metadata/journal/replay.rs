@@ -12,7 +12,7 @@
 
 use crate::base::buffer::Pool;
 use crate::device::Device;
-use crate::metadata::partial_parity::Slots;
+use crate::metadata::replay::Slots;
 use crate::seam::bytes::read_bytes;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;

@@ -3,7 +3,8 @@
 //! missing.
 //!
 //! It writes parity to the members, before any request. Of an array that is only read, the caller gives members whose
-//! writes stay in memory. It never writes data, a log or a superblock. A replay that is cut short is repeated from its
+//! writes stay in memory. It never writes a log or a superblock, and data only where a member cannot be read
+//! ([`crate::metadata::replay`]). A replay that is cut short is repeated from its
 //! begin: each entry gives the same parity again.
 //!
 //! Each member's entries stand for themselves: the newest entry of a row says what that member's parity is. Only where a
@@ -12,22 +13,18 @@
 use crate::base::buffer::Pool;
 use crate::base::range_set::Ranges;
 use crate::device::Device;
-use crate::metadata::partial_parity::{Replayed, Slots, chunk};
+use crate::metadata::replay::{Chunks, Replayed, Slots, blocks, pieces, read_chunk, rewrite, write_chunk};
 use crate::metadata::stripe_log::found::{check_current, of_member, read, records_of};
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use crate::seam::observe::Why;
 use format::geometry::{Parity, Role, Stripe};
-use format::integrity::BLOCK_BYTES;
 use format::stripe_log::{Entry, Header, PAGE_BYTES, Place, checksum};
-use format::units::{ComponentByte, MemberByte, Slot};
+use format::units::{MemberByte, Slot};
 use parity::{Kernel, gf};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::rc::Rc;
-
-/// The most bytes of a chunk that are repaired at a time.
-const PIECE_BYTES: u64 = 256 << 10;
 
 /// The logs of an array.
 pub(crate) enum Found {
@@ -134,7 +131,8 @@ struct Jobs {
 /// Replays the logs.
 ///
 /// # Errors
-/// When a log cannot be read, or is damaged: parity may then be wrong where it says.
+/// When a log cannot be read or is damaged, or a member can neither be read nor written where it says: parity may then be
+/// wrong there.
 pub(crate) async fn replay<M: Member>(
     logs: &Logs,
     parity: &Parity,
@@ -156,17 +154,13 @@ pub(crate) async fn replay<M: Member>(
         }
     }
     for ((start, end, _), (entry, stripe, jobs)) in &by_rows {
-        let repair = Repair { entry, stripe, jobs, kernel, slots, pool };
-        for at in (*start..*end).step_by(PIECE_BYTES as usize) {
-            repair.carry_out(*start, at..(at + PIECE_BYTES).min(*end), &mut replayed).await?;
+        let repair = Repair { entry, stripe, jobs, start: *start, kernel, slots, pool };
+        for rows in pieces(*start..*end) {
+            repair.carry_out(rows, &mut replayed).await?;
         }
         replayed.entries += 1;
     }
-    for device in slots.iter().flatten() {
-        let flushed = Member::flush(&device.member).await;
-        flushed.map_err(|error| Refusal::member_error(&device.name, &error))?;
-    }
-    Ok(replayed)
+    replayed.end(slots).await
 }
 
 /// The entries that count, in no order. Torn ones are counted in `replayed`.
@@ -261,12 +255,14 @@ struct Repair<'a, M> {
     entry: &'a Entry,
     stripe: &'a Stripe,
     jobs: &'a Jobs,
+    /// Where the jobs' partial parity begins.
+    start: u64,
     kernel: &'a Kernel,
     slots: &'a Slots<M>,
     pool: &'a Pool,
 }
 
-impl<M: Member> Repair<'_, M> {
+impl<'a, M: Member> Repair<'a, M> {
     fn weight(&self, role: Role, index: u16) -> u8 {
         match role {
             Role::Q => gf::pow2(self.stripe.q_exponent(index)),
@@ -274,38 +270,87 @@ impl<M: Member> Repair<'_, M> {
         }
     }
 
-    fn device(&self, role: Role) -> Option<&Rc<Device<M>>> {
+    fn device(&self, role: Role) -> Option<&'a Rc<Device<M>>> {
         self.slots[self.stripe.slot_of(role)?.index()].as_ref()
     }
 
-    /// Writes the parities of `rows`. `start` is where the jobs' partial parity begins.
-    async fn carry_out(&self, start: u64, rows: Range<u64>, replayed: &mut Replayed) -> Result<(), Refusal> {
-        let mut known: Vec<(u16, Vec<u8>)> = Vec::new();
-        let mut lost = Vec::new();
-        for index in self.entry.changed.iter() {
-            match chunk(self.device(Role::Data(index)), &rows, self.pool).await {
-                Some(bytes) => known.push((index, bytes)),
-                None => lost.push(index),
+    /// Each parity that this replay can make, and its device.
+    fn parities(&self) -> impl Iterator<Item = (Role, &'a Job, &'a Rc<Device<M>>)> {
+        let jobs = [(Role::P, &self.jobs.p), (Role::Q, &self.jobs.q)];
+        jobs.into_iter().filter_map(|(role, job)| Some((role, job.as_ref()?, self.device(role)?)))
+    }
+
+    /// Makes parities and data of `rows` agree, block by block where a member cannot be read.
+    async fn carry_out(&self, rows: Range<u64>, replayed: &mut Replayed) -> Result<(), Refusal> {
+        let chunks = self.chunks(&rows).await;
+        if chunks.unreadable.is_empty() {
+            return self.settle(&rows, chunks, replayed).await;
+        }
+        for block in blocks(rows, self.slots) {
+            let chunks = self.chunks(&block).await;
+            self.settle(&block, chunks, replayed).await?;
+        }
+        Ok(())
+    }
+
+    async fn chunks(&self, rows: &Range<u64>) -> Chunks<'a, M> {
+        let changed = self.entry.changed.iter().map(|index| (index, self.device(Role::Data(index))));
+        Chunks::read(changed, rows, self.pool).await
+    }
+
+    async fn settle(
+        &self,
+        rows: &Range<u64>,
+        mut chunks: Chunks<'_, M>,
+        replayed: &mut Replayed,
+    ) -> Result<(), Refusal> {
+        if chunks.lost() == 0 {
+            return self.write(rows, &chunks.known, None).await;
+        }
+        if self.entry.changed.iter().count() > 1 {
+            replayed.unknown_bytes += rows.end - rows.start;
+        }
+        let lost = match (&chunks.absent[..], &chunks.unreadable[..]) {
+            (&[lost], []) | ([], &[(lost, _)]) => lost,
+            (_, []) => return Ok(()),
+            (_, [(_, device), ..]) => {
+                replayed.leave_unsettled(device, rows, "cannot be read, and parity lacks another chunk as well");
+                return Ok(());
             }
-        }
-        if let [lost] = lost[..]
-            && let (Some(p), Some(_)) = (&self.jobs.p, &self.jobs.q)
-            && let Some(own) = chunk(self.device(Role::P), &rows, self.pool).await
-        {
-            // P stays, and says what the lost chunk is; Q is to say the same.
-            let mut solved = self.sum(p, Role::P, start, &rows, &known).await?;
-            self.kernel.combine_assign(&mut solved, &[(1, &own)]);
-            known.push((lost, solved));
-            return self.write(&self.jobs.q, Role::Q, start, &rows, &known).await;
-        }
-        if !lost.is_empty() {
-            if self.entry.changed.iter().count() > 1 {
-                replayed.unknown_bytes += rows.end - rows.start;
+        };
+        match (self.solve(lost, rows, &chunks.known).await?, chunks.unreadable.first()) {
+            (Some((source, solved)), unreadable) => {
+                if let Some((_, device)) = unreadable {
+                    rewrite(device, rows, solved.clone(), replayed, self.pool).await;
+                }
+                // This parity says what the chunk is; the other is to say the same.
+                chunks.known.push((lost, solved));
+                self.write(rows, &chunks.known, Some(source)).await
             }
-            return Ok(());
+            (None, Some((_, device))) => {
+                replayed.leave_unsettled(device, rows, "cannot be read, and neither can their parity");
+                Ok(())
+            }
+            (None, None) => Ok(()),
         }
-        self.write(&self.jobs.p, Role::P, start, &rows, &known).await?;
-        self.write(&self.jobs.q, Role::Q, start, &rows, &known).await
+    }
+
+    /// What the chunk `lost` is by the first parity that can be read, and which parity that is.
+    async fn solve(
+        &self,
+        lost: u16,
+        rows: &Range<u64>,
+        known: &[(u16, Vec<u8>)],
+    ) -> Result<Option<(Role, Vec<u8>)>, Refusal> {
+        for (role, job, device) in self.parities() {
+            let Some(own) = read_chunk(Some(device), rows, self.pool).await.bytes() else { continue };
+            let mut sum = self.sum(job, role, rows, known).await?;
+            self.kernel.combine_assign(&mut sum, &[(1, &own)]);
+            let mut solved = vec![0; sum.len()];
+            self.kernel.combine_assign(&mut solved, &[(gf::inv(self.weight(role, lost)), &sum)]);
+            return Ok(Some((role, solved)));
+        }
+        Ok(None)
     }
 
     /// The parity of the rows: the partial parity, and the changed chunks.
@@ -313,13 +358,12 @@ impl<M: Member> Repair<'_, M> {
         &self,
         job: &Job,
         role: Role,
-        start: u64,
         rows: &Range<u64>,
         chunks: &[(u16, Vec<u8>)],
     ) -> Result<Vec<u8>, Refusal> {
         let (slot, at) = job.partial;
         let device = self.slots[slot.index()].as_ref().expect("its log was read");
-        let at = MemberByte(at.0 + (rows.start - start));
+        let at = MemberByte(at.0 + (rows.start - self.start));
         let mut sum = read(&device.member, &device.name, at, rows.end - rows.start, self.pool).await?;
         for (index, bytes) in chunks {
             self.kernel.combine_assign(&mut sum, &[(self.weight(role, *index), bytes)]);
@@ -327,32 +371,12 @@ impl<M: Member> Repair<'_, M> {
         Ok(sum)
     }
 
-    async fn write(
-        &self,
-        job: &Option<Job>,
-        role: Role,
-        start: u64,
-        rows: &Range<u64>,
-        chunks: &[(u16, Vec<u8>)],
-    ) -> Result<(), Refusal> {
-        let (Some(job), Some(device)) = (job, self.device(role)) else { return Ok(()) };
-        let sum = self.sum(job, role, start, rows, chunks).await?;
-        // Through the layers: the member may have checksums, and they may know the parity that is replaced.
-        let unit = match device.checksums.get() {
-            Some(_) => BLOCK_BYTES,
-            None => device.member.limits().logical_block_bytes.into(),
-        };
-        let (first, end) = (rows.start / unit * unit, rows.end.next_multiple_of(unit));
-        let image = match (first, end) == (rows.start, rows.end) {
-            true => sum,
-            false => {
-                let at = device.absolute(ComponentByte(first));
-                let mut around = read(&device.member, &device.name, at, end - first, self.pool).await?;
-                around[(rows.start - first) as usize..][..sum.len()].copy_from_slice(&sum);
-                around
-            }
-        };
-        let written = device.write_one(ComponentByte(first), self.pool.copy_of(&image), Why::Parity).await;
-        written.map_err(|error| Refusal::member_error(&device.name, &error))
+    /// Writes the parities but `source`.
+    async fn write(&self, rows: &Range<u64>, chunks: &[(u16, Vec<u8>)], source: Option<Role>) -> Result<(), Refusal> {
+        for (role, job, device) in self.parities().filter(|(role, ..)| Some(*role) != source) {
+            let sum = self.sum(job, role, rows, chunks).await?;
+            write_chunk(device, rows, sum, Why::Parity, self.pool).await?;
+        }
+        Ok(())
     }
 }
