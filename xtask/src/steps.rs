@@ -291,8 +291,18 @@ fn failure(name: &str, layer: Layer, log: &Path, error: &anyhow::Error) -> Strin
 fn reason(error: &anyhow::Error, log: &str) -> String {
     let error = format!("{error:#}");
     let error = error.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
-    let last = log.lines().rev().find(|line| !line.trim().is_empty() && !is_progress(line));
-    [error].into_iter().chain(last.map(str::trim)).collect::<Vec<_>>().join(": ")
+    let lines = log.lines().rev().filter(|line| !is_progress(line)).map(without_colours);
+    let last = lines.map(|line| line.trim().to_owned()).find(|line| !line.is_empty());
+    [error.to_owned()].into_iter().chain(last).collect::<Vec<_>>().join(": ")
+}
+
+/// The line without a terminal's sequences that choose colours. rustfmt ends with a line of nothing else.
+fn without_colours(line: &str) -> String {
+    let mut parts = line.split('\x1b');
+    let first = parts.next().unwrap_or_default();
+    let is_end = |c: char| c.is_ascii_alphabetic();
+    let rest = parts.map(|part| part.split_once(is_end).map_or("", |(_, rest)| rest));
+    [first].into_iter().chain(rest).collect()
 }
 
 /// Whether the line is cargo's progress, which may fill the end of a log and hide what failed. Cargo puts such a word at
@@ -336,6 +346,7 @@ mod tests {
         let cases = [
             ("ok\nseed 7\n\n", "cargo test: exit status: 1: seed 7"),
             ("  indented\n \n", "cargo test: exit status: 1: indented"),
+            ("\x1b[32m+fn x() {}\n\x1b(B\x1b[m\n", "cargo test: exit status: 1: +fn x() {}"),
             ("", "cargo test: exit status: 1"),
         ];
         for (log, expected) in cases {
