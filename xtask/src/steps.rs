@@ -3,7 +3,8 @@
 //! Invariants:
 //! - A step passes, fails or is skipped with a reason; nothing else counts as having run.
 //! - What did not run is listed at the end. With `CI=true` a skipped step is a failure.
-//! - The last line is `N passed, N failed` over the steps asked for.
+//! - The last line is `N passed, N failed` over the steps asked for. Before it, each failed step has one line that says why,
+//!   because a caller may show only the end of the report.
 //! - A command that does not end is killed, with all that it started, and its step fails. Nor does a whole run go on for ever:
 //!   a step that has not begun by then does not run.
 //! - A step's own output goes to `target/xtask/STEP.log`; its end is shown when the step fails.
@@ -163,7 +164,8 @@ impl Stage {
 /// The outcomes so far.
 struct Score {
     passed: usize,
-    failed: Vec<&'static str>,
+    /// With the reason in one line.
+    failed: Vec<(&'static str, String)>,
     skipped: Vec<(&'static str, String)>,
     /// When the first step began.
     begun: Instant,
@@ -199,8 +201,8 @@ pub(crate) fn run(layer: Layer, names: &[String]) -> Result<ExitCode> {
     for (name, reason) in &skipped {
         println!("did not run: {name}: {reason}");
     }
-    if !failed.is_empty() {
-        println!("failed: {}", failed.join(" "));
+    for (name, reason) in &failed {
+        println!("failed: {name}: {reason}");
     }
     let failures = failed.len() + if in_ci { skipped.len() } else { 0 };
     if layer == Layer::Test && names.is_empty() && failed.is_empty() && skipped.is_empty() {
@@ -247,7 +249,7 @@ fn run_step(step: &'static Step, layer: Layer, score: &Mutex<Score>) -> Result<(
     match result {
         Ok(Verdict::Passed(_)) => score.passed += 1,
         Ok(Verdict::Skipped(reason)) => score.skipped.push((step.name, reason)),
-        Err(_) => score.failed.push(step.name),
+        Err(error) => score.failed.push((step.name, reason(&error, &log.text()?))),
     }
     Ok(())
 }
@@ -276,13 +278,38 @@ fn seconds(duration: Duration) -> String {
 fn failure(name: &str, layer: Layer, log: &Path, error: &anyhow::Error) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().collect();
+    let lines: Vec<&str> = text.lines().filter(|line| !is_progress(line)).collect();
     let (before, tail) = lines.split_at(lines.len().saturating_sub(TAIL_LINES));
     let shown = telling(before).into_iter().chain(tail.iter().copied()).map(|line| format!("| {line}"));
     let error = format!("{error:#}");
     let rest = error.lines().map(str::to_owned).chain([format!("again: cargo xtask {} {name}", layer.chore())]);
     let shown: String = shown.chain(rest).map(|line| format!("\n         {line}")).collect();
     format!("log: {}{shown}", log.display())
+}
+
+/// Why a step failed, in one line: its error, and the last line of its log, which may be the seed of what failed.
+fn reason(error: &anyhow::Error, log: &str) -> String {
+    let error = format!("{error:#}");
+    let error = error.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    let lines = log.lines().rev().filter(|line| !is_progress(line)).map(without_colours);
+    let last = lines.map(|line| line.trim().to_owned()).find(|line| !line.is_empty());
+    [error.to_owned()].into_iter().chain(last).collect::<Vec<_>>().join(": ")
+}
+
+/// The line without a terminal's sequences that choose colours. rustfmt ends with a line of nothing else.
+fn without_colours(line: &str) -> String {
+    let mut parts = line.split('\x1b');
+    let first = parts.next().unwrap_or_default();
+    let is_end = |c: char| c.is_ascii_alphabetic();
+    let rest = parts.map(|part| part.split_once(is_end).map_or("", |(_, rest)| rest));
+    [first].into_iter().chain(rest).collect()
+}
+
+/// Whether the line is cargo's progress, which may fill the end of a log and hide what failed. Cargo puts such a word at
+/// the end of twelve columns.
+fn is_progress(line: &str) -> bool {
+    const WORDS: [&str; 7] = ["Blocking", "Checking", "Compiling", "Documenting", "Executable", "Finished", "Fresh"];
+    line.starts_with(' ') && line.split_whitespace().next().is_some_and(|word| WORDS.contains(&word))
 }
 
 /// The first lines that say what failed: the name of a test, the place and message of a panic, an error of the
@@ -308,5 +335,31 @@ mod tests {
         let expected = ["test pages::b ... FAILED", place, "not a command", "error[E0308]: mismatched types"];
         assert_eq!(telling(&lines), expected);
         assert_eq!(telling(&["error"; 500]).len(), TELLING_LINES);
+    }
+
+    const PROGRESS: &str =
+        "   Compiling a v1.0.0\n    Finished `test` profile\n  Executable unittests src/lib.rs (target/a)\n";
+
+    #[test]
+    fn a_failed_step_has_one_line_with_its_error_and_the_last_line_of_its_log() {
+        let error = anyhow!("exit status: 1\nmore").context("cargo test");
+        let cases = [
+            ("ok\nseed 7\n\n", "cargo test: exit status: 1: seed 7"),
+            ("  indented\n \n", "cargo test: exit status: 1: indented"),
+            ("\x1b[32m+fn x() {}\n\x1b(B\x1b[m\n", "cargo test: exit status: 1: +fn x() {}"),
+            ("", "cargo test: exit status: 1"),
+        ];
+        for (log, expected) in cases {
+            assert_eq!(reason(&error, &format!("{log}{PROGRESS}")), expected, "{log:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_log_is_shown_without_the_progress_of_cargo() {
+        let log = tempfile::NamedTempFile::new().expect("a temporary file");
+        fs::write(&log, format!("seed 7\nFinished early\n{}", PROGRESS.repeat(TAIL_LINES))).expect("it is ours");
+        let shown = failure("sim", Layer::Test, log.path(), &anyhow!("no"));
+        let lines: Vec<&str> = shown.lines().skip(1).map(str::trim).collect();
+        assert_eq!(lines, ["| seed 7", "| Finished early", "no", "again: cargo xtask test sim"]);
     }
 }

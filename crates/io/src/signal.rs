@@ -8,6 +8,8 @@ use std::io;
 use std::marker::PhantomData;
 use std::mem;
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// A signal that asks the process to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +45,47 @@ pub fn terminated() -> io::Result<impl Future<Output = io::Result<Signal>>> {
     })
 }
 
+/// SIGINT and SIGTERM for a program without an executor: both are blocked, and a thread of its own waits for them.
+pub struct Terminations {
+    both: libc::sigset_t,
+}
+
+impl Terminations {
+    /// Blocks both signals, as [`terminated`] does.
+    ///
+    /// # Errors
+    /// When the system refuses that.
+    pub fn block() -> io::Result<Self> {
+        Ok(Self { both: block()? })
+    }
+
+    /// Waits until one of them arrives.
+    ///
+    /// # Errors
+    /// When the system refuses that.
+    pub fn wait(&self) -> io::Result<Signal> {
+        let mut number = 0;
+        // SAFETY: both pointers are to values of ours, valid during the call.
+        match unsafe { libc::sigwait(&raw const self.both, &raw mut number) } {
+            0 => Ok(if number == libc::SIGINT { Signal::Interrupt } else { Signal::Terminate }),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+/// Lets both signals reach the process that `command` starts, although this one has blocked them.
+pub fn deliver_to(command: &mut Command) -> &mut Command {
+    // SAFETY: between fork and exec the closure calls only functions that signal-safety(7) lists.
+    unsafe { command.pre_exec(|| change(libc::SIG_UNBLOCK).map(drop)) }
+}
+
 /// Blocks SIGINT and SIGTERM for the calling thread; returns the set of both.
 pub(crate) fn block() -> io::Result<libc::sigset_t> {
+    change(libc::SIG_BLOCK)
+}
+
+/// Blocks or unblocks both for the calling thread.
+fn change(how: libc::c_int) -> io::Result<libc::sigset_t> {
     // SAFETY: a sigset_t is plain data, set up by sigemptyset before any use; the calls get pointers to it that are
     // valid while they run, and both signal numbers exist.
     unsafe {
@@ -52,7 +93,7 @@ pub(crate) fn block() -> io::Result<libc::sigset_t> {
         libc::sigemptyset(&raw mut set);
         libc::sigaddset(&raw mut set, libc::SIGINT);
         libc::sigaddset(&raw mut set, libc::SIGTERM);
-        match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) {
+        match libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()) {
             0 => Ok(set),
             error => Err(io::Error::from_raw_os_error(error)),
         }

@@ -2,9 +2,13 @@
 //! link of that name. `mdadm_examine.rs` compares `--examine` with mdadm.
 
 use crate::support::nbd::Nbd;
-use crate::support::{Run, Server, Workplace, parsed};
+use crate::support::{END_TIMEOUT, Run, Server, Workplace, ends_within, parsed};
+use rustix::process::{Pid, PidfdFlags, Signal, getsid, pidfd_open, pidfd_send_signal};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 /// Bytes of a member.
 const MEMBER_BYTES: u64 = 16 << 20;
@@ -179,6 +183,73 @@ fn a_monitor_moves_a_spare_within_a_group_of_the_configuration() {
     place.says("--detail /dev/md/music", "/s\n");
     let told = std::fs::read_to_string(place.here.path().join("told")).expect("the program was called");
     assert!(told.contains("MoveSpare") && told.contains("DegradedArray"), "{told}");
+}
+
+/// A monitor in the background, killed when the test ends before the monitor.
+struct Daemon {
+    id: Pid,
+    process: OwnedFd,
+}
+
+impl Daemon {
+    /// By the text of its pid file, or what mdadm printed.
+    fn of(text: &str) -> Self {
+        let number = text.strip_suffix('\n').and_then(|number| number.parse().ok());
+        let id = number.and_then(Pid::from_raw).unwrap_or_else(|| panic!("a process id: {text:?}"));
+        Self { id, process: pidfd_open(id, PidfdFlags::empty()).expect("it runs") }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = pidfd_send_signal(&self.process, Signal::KILL); // fails if it has ended
+    }
+}
+
+#[test]
+fn a_monitor_in_the_background_has_let_go_of_its_caller_and_removes_its_pid_file() {
+    let place = Place::new(&["a", "b", "c"]);
+    let here = place.here.path();
+    place.mdadm("-C /dev/md/data -R -l1 -n3 --assume-clean a b c").ok();
+    place.mdadm("--monitor --scan --pid-file=pid").expect(1, &["Cannot write a pid file when not in daemon mode"]);
+    place.mdadm("--monitor --scan -f --pid-file=gone/pid").expect(1, &["mdadm: ", "gone/pid: No such file"]);
+    // The program says which signals it has blocked.
+    let (program, told) = (here.join("tell"), here.join("told"));
+    std::fs::write(&program, "#!/bin/sh\necho \"$@\" $(grep SigBlk /proc/$$/status) >>told\n").expect("a file");
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
+
+    let lines = [
+        ("--monitor --scan --daemonise --program=./tell --delay=0.1", None, "a", Signal::TERM),
+        ("--follow -s --daemonize --pid-file=pid -p ./tell -d 0.1", Some("pid"), "b", Signal::INT),
+    ];
+    for (line, pid_file, member, signal) in lines {
+        let said = place.mdadm(line).ok().text();
+        let pid_file = pid_file.map(|file| here.join(file));
+        let written = pid_file.as_ref().map(|file| std::fs::read_to_string(file).expect("it is there by now"));
+        assert_eq!(said.is_empty(), written.is_some(), "{line}: {said}");
+        let daemon = Daemon::of(&written.unwrap_or(said));
+        assert_eq!(getsid(Some(daemon.id)), Ok(daemon.id), "a session of its own");
+        for stream in 0..3 {
+            let stream = format!("/proc/{}/fd/{stream}", daemon.id.as_raw_nonzero());
+            assert_eq!(std::fs::read_link(&stream).expect("it runs"), Path::new("/dev/null"), "{stream}");
+        }
+        place.mdadm(&format!("/dev/md/data --fail {member}")).ok();
+        let event = format!("/{member} SigBlk: 0000000000000000\n");
+        let deadline = Instant::now() + END_TIMEOUT;
+        while !std::fs::read_to_string(&told).is_ok_and(|told| told.contains(&event)) {
+            assert!(Instant::now() < deadline, "{line}: {:?}", std::fs::read_to_string(&told));
+            std::thread::yield_now();
+        }
+        pidfd_send_signal(&daemon.process, signal).expect("it runs");
+        assert!(ends_within(&daemon.process, END_TIMEOUT), "{line}: {signal:?}");
+        assert!(pid_file.is_none_or(|file| !file.exists()), "{line}");
+    }
+    place.mdadm("-F -s -f -1 -i pid").ok();
+    let deadline = Instant::now() + END_TIMEOUT;
+    while here.join("pid").exists() {
+        assert!(Instant::now() < deadline, "one that looked once has ended");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

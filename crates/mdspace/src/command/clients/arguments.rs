@@ -331,6 +331,14 @@ pub(crate) struct MonitorArguments {
     #[arg(long)]
     pub(crate) test: bool,
 
+    /// Run in the background, as a process that `mdspace mdadm --monitor --daemonise` starts
+    #[arg(long, hide = true)]
+    pub(crate) detached: bool,
+
+    /// With --detached: a file for the process id
+    #[arg(long, hide = true, value_name = "FILE", requires = "detached")]
+    pub(crate) pid_file: Option<PathBuf>,
+
     /// Print each event as JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,

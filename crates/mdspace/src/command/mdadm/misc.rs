@@ -234,6 +234,10 @@ pub(super) fn monitor(words: &Words) -> Result<u8, Trouble> {
     if chosen.is_empty() && !words.has("scan") {
         return Err(Trouble::usage("give --scan, or an md device"));
     }
+    let (is_daemon, pid_file) = (words.has("daemonise"), words.word("pid-file"));
+    if pid_file.is_some() && !is_daemon {
+        return Err(Trouble::failed("Cannot write a pid file when not in daemon mode"));
+    }
     if arrays.is_empty() {
         return Err(Trouble::failed("No array with redundancy detected, stopping"));
     }
@@ -249,5 +253,12 @@ pub(super) fn monitor(words: &Words) -> Result<u8, Trouble> {
     for group in groups {
         line = line.option("--spare-group", Some(group.join(",")));
     }
-    line.words(chosen).become_it()
+    if !is_daemon {
+        return line.words(chosen).become_it();
+    }
+    let pid = line.flag("--detached", true).option("--pid-file", pid_file).words(chosen).detach()?;
+    if pid_file.is_none() {
+        print(&format!("{pid}\n"))?;
+    }
+    Ok(0)
 }

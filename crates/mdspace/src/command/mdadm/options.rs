@@ -327,9 +327,15 @@ pub(super) const OPTIONS: &[Opt] = &[
         Some('f'),
         Nothing,
         &[Monitor],
-        Later("it runs in the foreground, for a service manager"),
+        Ours("in the background, and prints the process id; a service manager runs `mdspace monitor`"),
     ),
-    row(&["pid-file"], Some('i'), Value, &[Monitor], Later("it runs in the foreground")),
+    row(
+        &["pid-file"],
+        Some('i'),
+        Value,
+        &[Monitor],
+        Ours("with `--daemonise`: a file for the process id, which is not printed"),
+    ),
     row(&["oneshot"], Some('1'), Nothing, &[Monitor], Ours("`mdspace monitor --once`")),
     row(&["no-sharing"], None, Nothing, &[], Ours("`mdspace monitor` without `--spare-group`")),
 ];

@@ -2,12 +2,13 @@
 //!
 //! What such a command tells on standard error is told on as mdadm's.
 
-use super::Trouble;
+use super::{Trouble, note};
+use crate::command::clients::monitor::detached::WATCHING;
 use crate::command::opening::sockets::own_directory;
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,28 @@ impl Line {
     pub(super) fn become_it(&self) -> Result<u8, Trouble> {
         let error = self.command()?.exec();
         Err(Trouble::failed(format!("mdspace: {error}")))
+    }
+
+    /// Starts `monitor --detached` in the background, and returns its process id once it watches. Its messages up to then
+    /// are told to the caller.
+    pub(super) fn detach(&self) -> Result<u32, Trouble> {
+        let failed = |error: std::io::Error| Trouble::failed(format!("mdspace monitor: {error}"));
+        let mut command = self.command()?;
+        let mut monitor = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+        let (mut greeting, mut messages) = (String::new(), Vec::new());
+        // Both end when it watches, or ends itself.
+        monitor.stdout.take().expect("a pipe").read_to_string(&mut greeting).map_err(failed)?;
+        monitor.stderr.take().expect("a pipe").read_to_end(&mut messages).map_err(failed)?;
+        let messages = said(&String::from_utf8_lossy(&messages));
+        if greeting == WATCHING {
+            if !messages.is_empty() {
+                note(&messages);
+            }
+            return Ok(monitor.id());
+        }
+        let status = monitor.wait().map_err(failed)?;
+        let status = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+        Err(Trouble::failed(messages).with_status(status))
     }
 
     /// Starts it in the background: `serve --json`, whose first line is the array's status. Its messages go to the file

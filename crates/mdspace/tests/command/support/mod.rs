@@ -6,16 +6,17 @@ pub(crate) mod nbd;
 pub(crate) mod traffic;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::PidfdFlags;
+use rustix::process::{Pid, PidfdFlags};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
 /// How long a server that was told to end may take.
-const END_TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A temporary directory to run the command in.
 pub(crate) struct Workplace {
@@ -154,8 +155,7 @@ impl Server {
 
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).expect("it runs");
+        rustix::process::kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
     /// Its exit status.
@@ -171,11 +171,15 @@ impl Server {
     }
 
     fn ends_within(&self, time: Duration) -> bool {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        let Ok(process) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return true };
-        let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: 0 };
-        poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&time)).expect("no signal comes") > 0
+        let process = rustix::process::pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty());
+        process.map_or(true, |process| ends_within(&process, time))
     }
+}
+
+/// Whether the process of this descriptor ends within the time; it may be another's child.
+pub(crate) fn ends_within(process: &OwnedFd, time: Duration) -> bool {
+    let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: 0 };
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&time)).expect("no signal comes") > 0
 }
 
 impl Drop for Server {

@@ -3,6 +3,7 @@
 //!
 //! It compares snapshots of the status at intervals, so changes that are undone between two snapshots cause no event.
 
+pub(crate) mod detached;
 mod events;
 mod moving;
 mod recipients;
@@ -17,6 +18,7 @@ use crate::command::clients::served::is_listening;
 use crate::command::opening::sockets::control_sockets;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;
+use detached::Detached;
 use events::{Event, Snapshot, events};
 use export::control::Client;
 use moving::Mover;
@@ -26,6 +28,7 @@ use std::path::{Path, PathBuf};
 
 /// Runs `mdspace monitor`.
 pub(crate) fn run(arguments: &MonitorArguments) -> Result<(), Failure> {
+    let mut detached = arguments.detached.then(|| Detached::begin(arguments)).transpose()?;
     let watched = Watched::of(arguments)?;
     let recipients = Recipients::of(arguments)?;
     let mut mover = Mover::of(&arguments.spare_groups)?;
@@ -33,6 +36,8 @@ pub(crate) fn run(arguments: &MonitorArguments) -> Result<(), Failure> {
     let interval = if arguments.once { None } else { Some(arguments.interval) };
     for (number, ()) in Intervals::new(interval, None).enumerate() {
         let now = watched.snapshots(&before)?;
+        // From here on every change is noticed.
+        detached.as_mut().map_or(Ok(()), Detached::watches)?;
         for (socket, snapshot) in &now {
             let before = before.get(socket).and_then(Option::as_ref);
             recipients.notify_all(&events(before, snapshot.as_ref(), arguments.increment))?;

@@ -9,6 +9,7 @@ use crate::command::text::failure::Failure;
 use crate::command::text::journal::Priority;
 use crate::command::text::output::{print, print_as_it_is, tell};
 use crate::command::text::wording::utc;
+use ::io::signal::deliver_to;
 use export::control::Webhook;
 use serde::Serialize;
 use std::io::Write;
@@ -63,7 +64,7 @@ impl<'a> Recipients<'a> {
         if let Some(program) = &self.arguments.program {
             let mut command = Command::new(program);
             command.arg(&event.event).arg(&event.array).args(&event.member).stdin(Stdio::null());
-            note(&program.display().to_string(), ended_well(command.status()));
+            note(&program.display().to_string(), ended_well(deliver_to(&mut command).status()));
         }
         if let Some(address) = self.arguments.mail.as_deref().filter(|_| event.is_mailed()) {
             note(&self.arguments.mailer, self.mail(address, &letter(address, event)));
@@ -78,7 +79,7 @@ impl<'a> Recipients<'a> {
     fn mail(&self, address: &str, letter: &str) -> Result<(), String> {
         let mut command = Command::new("sh");
         command.args(["-c", &self.arguments.mailer]).env("MAILADDR", address).stdin(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| error.to_string())?;
+        let mut child = deliver_to(&mut command).spawn().map_err(|error| error.to_string())?;
         let mut input = child.stdin.take().expect("its input is a pipe");
         let written = input.write_all(letter.as_bytes()).map_err(|error| error.to_string());
         drop(input);
