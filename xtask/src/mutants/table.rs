@@ -662,4 +662,54 @@ pub(super) const MUTANTS: &[Mutant] = &[
         broken: "writes are answered from the write buffer while the members have superblocks of other software",
         by: Seed(12_840),
     },
+    Mutant {
+        name: "zeros-cut-in-a-block",
+        broken: "zeros of more than a transfer are cut where their first byte says, within a block",
+        by: Test("zeros::no_block_is_torn_by_zeros_that_take_several_transfers"),
+    },
+    Mutant {
+        name: "returning-member-looked-at-once",
+        broken: "a member is taken back by the superblock that another request has erased meanwhile",
+        by: Test("recovery::spares::a_member_is_not_taken_back_by_what_it_held_before_another_request_erased_it"),
+    },
+    Mutant {
+        name: "stopped-without-absent",
+        broken: "a stop flushes what an earlier user wrote, and an absent member without it counts as current",
+        by: Test("recovery::rounds::what_a_stop_has_flushed_is_not_read_from_a_member_that_was_absent"),
+    },
+    Mutant {
+        name: "resynced-before-absent-recorded",
+        broken: "copies count as agreeing while a member without the resync still counts as current",
+        by: Test("recovery::rounds::a_resync_without_a_member_counts_for_nothing_before_that_member_is_stale"),
+    },
+    Mutant {
+        name: "replaced-before-its-successor-is-told",
+        broken: "a member that became current calls another faulty whose successor has not taken over yet",
+        by: Test("recovery::rounds::each_slot_has_a_member_whenever_power_goes_while_two_become_current"),
+    },
+    Mutant {
+        name: "log-dropped-unevenly",
+        broken: "a member that is one event behind is levelled without a log, while the others still name one",
+        by: Test("policies::a_log_is_turned_off_on_all_members_at_once_after_an_interrupted_round"),
+    },
+    Mutant {
+        name: "unusable-log-kept",
+        broken: "a whole array keeps a partial parity log whose replay has failed",
+        by: Test("parity_log::a_member_that_a_replay_could_not_read_agrees_with_parity_afterwards"),
+    },
+    Mutant {
+        name: "bitmap-file-beside-a-log",
+        broken: "a bitmap file is taken beside a log of md's",
+        by: Test("parity_log::a_bitmap_file_is_refused_beside_a_log"),
+    },
+    Mutant {
+        name: "unsettled-replay-believed",
+        broken: "a replay counts although a member could neither be read nor written",
+        by: Test("stripe_log::a_member_that_a_replay_could_not_read_agrees_with_parity_afterwards"),
+    },
+    Mutant {
+        name: "unreadable-chunk-left",
+        broken: "a replay leaves what a member could not read",
+        by: Test("parity_log::a_member_that_a_replay_could_not_read_agrees_with_parity_afterwards"),
+    },
 ];

@@ -225,6 +225,19 @@ impl Scene {
         under_way.swap_remove(own);
     }
 
+    /// A few small writes, which may fail.
+    async fn write_a_few(&self, array: &Simulated, random: &mut Random) {
+        for _ in 0..2 * self.shape.slots {
+            let mut data = vec![0; 512];
+            random.fill(&mut data);
+            let at = random.within(0..array.bytes() / 512) * 512;
+            let id = self.truth.borrow_mut().begin(at as usize, data.clone());
+            if array.write(at, array.pool().copy_of(&data), Durability::Ordinary).await.is_ok() {
+                self.truth.borrow_mut().answered(id, false);
+            }
+        }
+    }
+
     /// Copies of the members as they are, without some.
     pub(super) fn without(&self, lost: &BTreeSet<u16>, world: &World) -> Vec<SimMember> {
         let left = self.members.iter().zip(0_u16..);
@@ -454,8 +467,12 @@ pub(super) fn play_unread(seed: u64, shape: Shape, mut random: Random, seen: &mu
     let context = format!("seed {seed}, {shape:?} without {lost:?}");
     let is_whole = lost.is_empty() && shape.gone() == 0;
     let begun = world.run(assemble(&members, AssembleOptions::default(), &world), || false).expect("no power cut");
-    let is_resynced = match begun.map(|array| array.status()) {
-        Ok(status) => status.warnings.iter().any(|warning| warning.contains("cannot be used")),
+    let is_resynced = match begun {
+        Ok(array) => {
+            // Other entries take the place of those that were replayed.
+            world.run(scene.write_a_few(&array, &mut random), || false).expect("no power cut");
+            array.status().warnings.iter().any(|warning| warning.contains("cannot be used"))
+        }
         Err(refusal) => {
             assert!(!is_whole && refusal.reason.contains("cannot be read"), "{context}: {refusal}");
             seen.refused += 1;
@@ -465,6 +482,7 @@ pub(super) fn play_unread(seed: u64, shape: Shape, mut random: Random, seen: &mu
     seen.resynced += usize::from(is_resynced);
     seen.settled += usize::from(!is_resynced);
     world.forget_all();
+    scene.truth.borrow_mut().interrupted();
     members.iter().for_each(|member| {
         member.end_of_process();
         member.faults().heal();

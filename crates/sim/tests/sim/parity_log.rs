@@ -4,7 +4,7 @@
 
 use super::log_scene::{Scene, Seen, Shape, Unread, assemble, histories, play, play_unread, superblock_of};
 use super::policy_records;
-use engine::{AssembleOptions, ConsistencyPolicy, Durability};
+use engine::{Array, AssembleOptions, Candidate, ConsistencyPolicy, Durability, Offer, Pool};
 use format::geometry::Level;
 use format::partial_parity::Header;
 use format::superblock::Version;
@@ -69,25 +69,46 @@ fn entries(scene: &Scene) -> Vec<usize> {
     scene.members.iter().map(entries).collect()
 }
 
+const SMALL: Shape = Shape {
+    policy: ConsistencyPolicy::PartialParity,
+    level: Level::Raid5,
+    slots: 3,
+    layout: 2,
+    chunk: 4096,
+    version: Version::V1_2,
+    data_at: 256 << 10,
+    block_bytes: 512,
+    has_bitmap: false,
+    has_checksums: false,
+    missing: BTreeSet::new(),
+    fails: None,
+};
+
+/// As md does.
+#[test]
+fn a_bitmap_file_is_refused_beside_a_log() {
+    let world = World::new(1);
+    let course = async {
+        let scene = Scene::new(SMALL, &world).await;
+        let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
+        let file = SimMember::new("bitmap".to_owned(), &world, vec![0; 64 << 10], scene.boundaries.clone());
+        let members = scene.members.iter().map(candidate).collect();
+        let offer = Offer { bitmap: Some(candidate(&file)), ..Offer::of(members) };
+        let before = scene.boundaries.get();
+        let offered = Array::assemble_offer(offer, AssembleOptions::default(), Pool::new(1 << 20), world.clock()).await;
+        let refusal = offered.map(|array| array.status()).expect_err("md allows no bitmap beside a log");
+        assert_eq!(refusal.member.as_deref(), Some("bitmap"));
+        assert!(refusal.reason.contains("partial parity log"), "{refusal}");
+        assert_eq!(scene.boundaries.get(), before, "nothing was written");
+    };
+    world.run(course, || false).expect("the power does not go");
+}
+
 #[test]
 fn the_log_of_an_earlier_use_is_erased_before_the_next() {
     let world = World::new(1);
-    let shape = Shape {
-        policy: ConsistencyPolicy::PartialParity,
-        level: Level::Raid5,
-        slots: 3,
-        layout: 2,
-        chunk: 4096,
-        version: Version::V1_2,
-        data_at: 256 << 10,
-        block_bytes: 512,
-        has_bitmap: false,
-        has_checksums: false,
-        missing: BTreeSet::new(),
-        fails: None,
-    };
     let course = async {
-        let scene = Scene::new(shape, &world).await;
+        let scene = Scene::new(SMALL, &world).await;
         for (at, expected) in [(0, [0, 0, 1]), (2 * scene.shape.chunk, [0, 1, 0])] {
             let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
             array.write(at, array.pool().copy_of(&[1; 512]), Durability::Stable).await.expect("written");

@@ -2,7 +2,7 @@
 //! members. Afterwards md must be able to start the array, and what no write touched is right. Where a log decides,
 //! that holds without any one member, too.
 
-use super::log_scene::{Scene, Shape, assemble};
+use super::log_scene::{Scene, Shape, assemble, superblock_of};
 use engine::{AssembleOptions, ConsistencyPolicy};
 use format::geometry::Level;
 use format::superblock::Version;
@@ -144,4 +144,46 @@ fn a_change_of_the_policy_may_be_interrupted_anywhere() {
         play(shape, policies, 1, &mut seen);
     }
     assert!(seen.boundaries > 300 && seen.with_log > 100 && seen.without_log > 100 && seen.lost_with_log > 50);
+}
+
+/// Power goes amid a round, so that a member is one event behind, and again while the log is turned off. md does not start an
+/// array of which only some of the newest superblocks name a log.
+#[test]
+fn a_log_is_turned_off_on_all_members_at_once_after_an_interrupted_round() {
+    let shape = Shape { policy: ConsistencyPolicy::PartialParity, ..SHAPE };
+    let (seen, mut uneven) = (RefCell::new(Seen::default()), 0);
+    for (seed, first) in (0..4).flat_map(|seed| (1..12).map(move |first| (seed, first))) {
+        let world = World::new(seed);
+        let scene = world.run(Scene::new(shape.clone(), &world), || false).expect("the power does not go");
+        let random = RefCell::new(Random::new(seed));
+        let before = scene.boundaries.get();
+        let begin = async {
+            let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
+            scene.request(&array, &random).await;
+        };
+        world.run(begin, || scene.boundaries.get() >= before + first);
+        world.forget_all();
+        scene.members.iter().for_each(|member| member.lose_power(&mut random.borrow_mut()));
+        scene.truth.borrow_mut().interrupted();
+        let events = |member: &SimMember| superblock_of(&member.contents(), shape.version).events;
+        let events: BTreeSet<u64> = scene.members.iter().map(events).collect();
+        uneven += u64::from(events.len() > 1);
+        let course = async {
+            let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
+            array.set_consistency(ConsistencyPolicy::Resync).await.expect("it can have none");
+            array.stop().await.expect("nothing fails");
+        };
+        let cuts = Cell::new(scene.boundaries.get());
+        let look_at_each = || {
+            while cuts.get() < scene.boundaries.get() {
+                cuts.set(cuts.get() + 1);
+                let context = format!("seed {seed} cut at {first}, then at {}", cuts.get());
+                look(&scene, &context, cuts.get(), &mut seen.borrow_mut());
+            }
+            false
+        };
+        world.run(course, look_at_each).expect("the power does not go");
+    }
+    let seen = seen.into_inner();
+    assert!(uneven > 0 && seen.with_log > 0 && seen.without_log > 0, "{uneven} times uneven");
 }

@@ -4,6 +4,7 @@
 //! Flushed data must read back at any moment and after any cut. A member that is not current is never used. The
 //! recovery continues to a whole array, whose data also follows from the others when any one member is left out.
 
+mod doubt;
 mod old;
 mod rounds;
 mod spares;

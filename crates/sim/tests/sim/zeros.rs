@@ -6,6 +6,7 @@ use engine::{Array, AssembleOptions, Candidate, Durability, Pool};
 use format::geometry::{Level, default_layout};
 use format::placement::BitmapChoice;
 use mdspace_sim::{Random, SimMember, VirtualClock, World, Zeroing};
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -275,4 +276,57 @@ fn half_a_chunk_is_discarded_on_a_degraded_array() {
         };
         case.world.run(life, || false);
     }
+}
+
+/// Zeros of less than a stripe are written as data, a transfer at a time. Power goes at any write.
+#[test]
+fn no_block_is_torn_by_zeros_that_take_several_transfers() {
+    const ZEROS: Range<usize> = 100..100 + (3 << 19);
+    const SECTOR: usize = 512;
+    let mut amid = 0;
+    for cut in 1..200 {
+        let (world, boundaries) = (World::new(cut), Rc::new(Cell::new(0)));
+        let contents = vec![0; DATA_OFFSET as usize + (1 << 20)];
+        let member = |index| SimMember::new(format!("member{index}"), &world, contents.clone(), boundaries.clone());
+        let members: Vec<_> = (0..3).map(member).collect();
+        let recipe = Recipe {
+            layout: 2,
+            chunk_bytes: 1 << 20,
+            name: "sim:zeros".to_owned(),
+            data_offset_bytes: Some(DATA_OFFSET),
+            bitmap: BitmapChoice::None,
+            contents: Contents::Zeros,
+            ..Recipe::new(Level::Raid5, [7; 16])
+        };
+        let begin = async {
+            let newcomer = |(index, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [index; 16] });
+            let newcomers: Vec<_> = (0..).zip(&members).map(newcomer).collect();
+            create(&recipe, &newcomers, &[], &Pool::new(4 << 20), &world.clock(), &|_, _| {}).await.expect("created");
+            let all = members.iter().map(candidate).collect();
+            let options = AssembleOptions::default();
+            let array = Array::assemble(all, options, Pool::new(4 << 20), world.clock()).await.expect("whole");
+            let old = array.pool().copy_of(&vec![0xaa; array.bytes() as usize]);
+            array.write(0, old, Durability::Stable).await.expect("written");
+            array
+        };
+        let array = world.run(begin, || false).expect("the power does not go");
+        let before = boundaries.get();
+        let zeroing = array.write_zeroes(ZEROS.start as u64, ZEROS.len() as u64, Durability::Ordinary);
+        let ended = world.run(zeroing, || boundaries.get() >= before + cut);
+        world.forget_all();
+        members.iter().for_each(|member| member.lose_power(&mut Random::new(cut)));
+        let images: Vec<_> = members.iter().map(SimMember::contents).collect();
+        // The only stripe has its parity on the last member.
+        let data = [0, 1].map(|index: usize| &images[index][DATA_OFFSET as usize..]).concat();
+        let whole = ZEROS.start.next_multiple_of(SECTOR)..ZEROS.end / SECTOR * SECTOR;
+        let sectors: Vec<_> = data[whole].chunks(SECTOR).collect();
+        for sector in &sectors {
+            assert!(sector.iter().all(|byte| *byte == sector[0]), "cut at {cut}: a sector is torn");
+        }
+        amid += usize::from(sectors.iter().any(|sector| sector[0] == 0) && sectors.iter().any(|sector| sector[0] != 0));
+        if ended.is_some() {
+            break;
+        }
+    }
+    assert!(amid > 0, "power did not go amid the zeros");
 }

@@ -4,6 +4,8 @@
 //! Such a spare is left out with the reason; a spare that can serve takes over.
 
 use super::*;
+use engine::Operation;
+use mdspace_sim::faults::{Mishap, Planned};
 
 #[test]
 fn a_spare_without_room_for_a_later_bitmap_is_left_out() {
@@ -141,4 +143,34 @@ fn no_superblock_outlives_data_that_was_overwritten_before_a_member_could_be_add
         },
         || false,
     );
+}
+
+/// A request to make a spare of a member erases its superblocks, and then fails. A request to take the same member back looks
+/// at it beside that.
+#[test]
+fn a_member_is_not_taken_back_by_what_it_held_before_another_request_erased_it() {
+    let mut met = 0;
+    for (writes, delay) in (2..6).flat_map(|writes| (0..30).map(move |delay| (writes, delay))) {
+        let life = Life::new(Setup { bitmap: true, ..RAID1 }, 1);
+        let scene = async {
+            let (members, _) = life.create().await;
+            let array = life.assemble(&members, false).await.expect("whole");
+            life.fill(&array).await;
+            array.fail(&members[2].name()).await.expect("two are left");
+            array.remove(&members[2].name()).await.expect("it failed");
+            let fail = Planned { operation: Operation::Write, after: writes, mishap: Mishap::Fail };
+            members[2].faults().planned.borrow_mut().push(fail);
+            let take_back = async {
+                life.pause(Duration::from_micros(50 * delay)).await;
+                array.re_add(candidate(&members[2])).await
+            };
+            let (added, returned) = join(array.add(candidate(&members[2]), [9; 16], true), take_back).await;
+            if added.is_err_and(|refusal| refusal.reason.contains("simulated fault")) {
+                met += 1;
+                assert!(returned.is_err(), "after {writes} writes and {delay}: its superblock was erased");
+            }
+        };
+        life.world.run(scene, || false).expect("the power does not go");
+    }
+    assert!(met > 0, "no request to add it failed");
 }
