@@ -5,6 +5,9 @@
 #
 #   fuse.sh MDSPACE DIRECTORY
 set -euo pipefail
+# In a mount namespace of its own: one that another test makes meanwhile would hold a copy of what is mounted here, and the
+# file system would stay in use when it is unmounted.
+if [ -z "${ALONE:-}" ]; then exec env ALONE=1 unshare --mount --propagation private "$0" "$@"; fi
 command=$1 mdspace=$1 directory=$2 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$directory"
 members=(m0 m1 m2)
@@ -18,8 +21,7 @@ end() {
     kill "$server" 2>/dev/null || true
 }
 
-# Detaches the loop device, and waits until its driver has let go of the file, which whatever else has the device open
-# for a moment can delay.
+# Detaches the loop device, and waits until its driver has let go of the file: it does so when the device is last closed.
 detach() {
     losetup -d "$loop"
     for _ in {1..300}; do
