@@ -712,4 +712,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         broken: "a replay leaves what a member could not read",
         by: Test("parity_log::a_member_that_a_replay_could_not_read_agrees_with_parity_afterwards"),
     },
+    Mutant {
+        name: "buffered-write-covers-a-later-one",
+        broken: "after a kill, a write that was answered from memory covers a part of a later one in the same block",
+        by: Seed(600_125_350),
+    },
 ];

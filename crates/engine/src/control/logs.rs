@@ -259,6 +259,14 @@ impl Log {
         is_unusable && !is_degraded && !options.read_only && !mutant!("unusable-log-kept")
     }
 
+    /// The refusal of an array whose log can be neither used nor given up. It names the member at which the replay failed:
+    /// without that member, the logs of the others may do.
+    pub(crate) fn why_given_up(&self, refusal: &Refusal) -> Refusal {
+        let Self::Unusable { reason, .. } = self else { return refusal.clone() };
+        let further = format!("nor can its log be given up: {}", refusal.reason_and_changes());
+        reason.clone().because(&further).advice("try without this member: the others have logs of their own")
+    }
+
     /// What the user should know.
     pub(crate) fn warnings(&self, missing: &[Slot], options: &AssembleOptions) -> Vec<String> {
         let replayed = match self {

@@ -454,10 +454,20 @@ pub(super) fn play_unread(seed: u64, shape: Shape, mut random: Random, seen: &mu
     let slots: Vec<u16> =
         (0..shape.slots).filter(|slot| !lost.contains(slot) && !shape.missing.contains(slot)).collect();
     let data_at = superblock_of(&members[0].contents(), shape.version).data_at().0;
+    // Mostly where a write was under way.
+    let doubtful: Vec<_> = {
+        let truth = scene.truth.borrow();
+        let data = scene.rows.iter().flat_map(|row| &row.data).filter(|datum| !truth.is_certain(datum.sector));
+        let places = data.map(|datum| datum.copies[0]);
+        places.filter_map(|(slot, at)| Some((slots.iter().position(|own| *own == slot.0)?, at.0))).collect()
+    };
     for _ in 0..random.within(1..4) {
-        let index = random.within(0..members.len() as u64) as usize;
-        let (block, faults) = (u64::from(shape.block_bytes), members[index].faults());
-        let start = data_at + random.within(0..COMPONENT / block) * block;
+        let block = u64::from(shape.block_bytes);
+        let (index, at) = match doubtful.is_empty() || random.once_in(4) {
+            true => (random.within(0..members.len() as u64) as usize, random.within(0..COMPONENT)),
+            false => *random.pick(&doubtful),
+        };
+        let (start, faults) = (data_at + at / block * block, members[index].faults());
         let range = start..start + block * random.within(1..16);
         // Some places can be read once they are rewritten.
         let ranges = if random.once_in(3) { &faults.bad_reads } else { &faults.latent };

@@ -210,7 +210,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let array = Self::start(assembled, &devices, &options, pool, clock);
         if log.is_given_up(is_degraded, &options) {
-            array.metadata.give_up_parity_log().await?;
+            array.metadata.give_up_parity_log().await.map_err(|refusal| log.why_given_up(&refusal))?;
         }
         let journal = array.finish_replay(replay).await?;
         if has_replay_to_tell && !options.read_only && !mutant!("replay-untold") {

@@ -95,7 +95,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let bytes = from.block.len() as u64;
         let stream = answer.stream();
         let is_stream = stream.is_some_and(|stream| coalescer.streams.borrow_mut().is_proven(stream));
-        let is_answered = coalescer.dirty.is_on() && durability == Durability::Ordinary && self.may_buffer(bytes);
+        let has_room = coalescer.dirty.is_on() && self.may_buffer(bytes);
+        let is_answered = durability == Durability::Ordinary && has_room;
         let mut rest = from;
         while let Some(part) = rest.take_front(front_bytes(&rest, stripe_bytes)) {
             let stripes = part.at / stripe_bytes..part.end().div_ceil(stripe_bytes);
@@ -106,7 +107,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             };
             let joined = if is_part { coalescer.open_write(stripes.start, part.at, Some(&locks)) } else { None };
             // A write of no stream makes no other wait for its rows.
-            let joined = joined.filter(|write| is_stream || self.is_free_beside(write, &locks));
+            let joined = joined
+                .filter(|write| is_stream || self.is_free_beside(write, &locks))
+                .filter(|write| has_room || !write.is_buffered());
             let is_single = joined.is_none() && is_part && !is_answered && part.block.len() as u64 == bytes;
             let write = match joined {
                 Some(write) => {
@@ -119,8 +122,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             if !is_single {
                 self.share(&write);
             }
-            if is_answered {
+            // After a kill, what was answered before is written once more, and would tear a block that this part wrote.
+            if is_answered || write.is_buffered() && !mutant!("buffered-write-covers-a-later-one") {
                 self.buffer(&write, &part);
+            }
+            if is_answered {
                 coalescer.add_dirty(&write);
             } else {
                 write.add_caller(answer.request, answer.arrival);

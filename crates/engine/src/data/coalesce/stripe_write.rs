@@ -134,6 +134,11 @@ impl StripeWrite {
         self.carrier.borrow().as_ref().map_or_else(|| failed(self), |carrier| failed(carrier))
     }
 
+    /// Whether the write buffer holds any of its data.
+    pub(super) fn is_buffered(&self) -> bool {
+        !self.buffered.borrow().is_empty()
+    }
+
     /// The first byte of its data.
     pub(super) fn start(&self) -> u64 {
         self.patches.borrow().range().start
