@@ -188,6 +188,11 @@ impl Truth {
         self.tainted[sector] = true;
     }
 
+    /// Taints what `other` has tainted.
+    pub fn taint_as(&mut self, other: &Self) {
+        self.tainted.iter_mut().zip(&other.tainted).for_each(|(own, other)| *own |= other);
+    }
+
     /// Whether a sector is tainted.
     pub fn is_tainted(&self, sector: usize) -> bool {
         self.tainted[sector]

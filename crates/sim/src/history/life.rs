@@ -166,7 +166,8 @@ impl Runner<'_> {
                 return None;
             }
         };
-        if let Some(truth) = self.buffer.fulfil().filter(|_| !forced) {
+        if let Some(mut truth) = self.buffer.fulfil().filter(|_| !forced) {
+            truth.taint_as(&self.shared.truth.borrow());
             self.shared.truth.replace(truth);
         }
         self.has_lost.set(false);
