@@ -51,7 +51,7 @@ complete_words() { # the words of a line, the last of which is to be completed
 [ "$(complete_words mdspace re | tr ' ' '\n' | LC_ALL=C sort | xargs)" = "re-add read remove replace" ]
 [[ $(complete_words mdspace serve --tls-) == *--tls-certificates* ]]
 
-for unit in root/usr/lib/systemd/system/mdspace{@.service,@.socket,-scrub@.service,-scrub@.timer,-monitor.service,-monitor@.service,-incremental@.service}; do
+for unit in root/usr/lib/systemd/system/mdspace{@.service,@.socket,-scrub@.service,-scrub@.timer,-monitor.service,-monitor@.service,-web.service,-incremental@.service}; do
     [ -s "$unit" ]
 done
 program=$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' root/usr/lib/systemd/system/mdspace@.service)

@@ -174,6 +174,7 @@ def main():
         server.wait()
         browser.call("Page.navigate", url="about:blank")
         guarded(browser)
+        listed(browser)
     finally:
         if browser:
             browser.process.kill()
@@ -307,6 +308,47 @@ def guarded(browser):
     finally:
         server.terminate()
         server.wait()
+
+
+def listed(browser):
+    """The list of all arrays: each links to its page, and trouble is seen at once."""
+    run("create", "--level", "1", "--size", "8M", "--name", "listed", "one.img", "two.img")
+    server = subprocess.Popen([MDSPACE, "serve", "one.img", "two.img", "--nbd", "unix:nbd.sock", "--control", "listed.sock"],
+                              stdout=subprocess.PIPE, text=True)
+    web = None
+    try:
+        next(line for line in server.stdout if line.split()[0] == "control")
+        web = subprocess.Popen([MDSPACE, "web", "--http", "127.0.0.1:0", "--http-token-file", "token", "--control", "listed.sock"],
+                               stdout=subprocess.PIPE, text=True, env={**os.environ, "XDG_RUNTIME_DIR": os.getcwd()})
+        browser.complaints.clear()
+        url = web.stdout.readline().strip()
+        browser.open(url)
+        row = "/{}/.test(document.getElementById('arrays').innerText)"
+        browser.wait(row.format("^listed\\s+raid1\\s+[0-9.]+ MiB\\s+2 of 2\\s+healthy"))
+        check(browser.value("document.title") == "mdspace: 1 arrays", browser.value("document.title"))
+        for scheme in ("light", "dark"):
+            browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+            ratio, where, _ = browser.value(CONTRAST)
+            check(ratio >= 4.5, f"{scheme}: contrast {ratio:.2f}: {where}")
+        browser.value("document.querySelector('#arrays a').click()")
+        browser.wait("document.title === 'listed: clean'")
+        browser.value(f"document.getElementById('token').value = '{TOKEN}'; document.querySelector('#token-form button').click()")
+        browser.value("document.querySelector('[aria-label=\"fail two.img\"]').click()")
+        browser.wait("/two\\.img\\s+faulty/.test(document.getElementById('members').innerText)")
+        browser.call("Page.navigate", url=url)
+        browser.wait(row.format("1 of 2; no more may fail\\s+degraded"))
+        check("1 not healthy" in browser.value("document.title"), browser.value("document.title"))
+        server.kill()
+        server.wait()
+        browser.wait(row.format("gone"))
+        # Other tabs still ask servers that have ended.
+        complaints = [complaint for complaint in browser.complaints if complaint.get("url", url).startswith(url)]
+        check(not complaints, f"the browser complains: {complaints}")
+    finally:
+        for process in (web, server):
+            if process:
+                process.terminate()
+                process.wait()
 
 
 def mended(browser):

@@ -28,6 +28,7 @@ const FILES: &[(&str, &str)] = &[
     ("dist/mdspace-scrub@.timer", "usr/lib/systemd/system"),
     ("dist/mdspace-monitor.service", "usr/lib/systemd/system"),
     ("dist/mdspace-monitor@.service", "usr/lib/systemd/system"),
+    ("dist/mdspace-web.service", "usr/lib/systemd/system"),
     ("dist/mdspace-incremental@.service", "usr/lib/systemd/system"),
     // No directory of udev's: whether md's driver or mdspace takes members is for the administrator to say.
     ("dist/64-mdspace.rules", "usr/share/doc/mdspace"),

@@ -5,7 +5,7 @@ use super::{ApiError, ErrorBody};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::handshake;
-use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -93,13 +93,13 @@ impl Client {
     }
 
     fn ask(&self, method: Method, route: &str, body: Bytes) -> Result<Value, ClientError> {
-        let exchange = self.exchange(method, route, body);
-        let (status, answer) = self.runtime.block_on(async {
+        let exchange = exchange(&self.path, method, route, None, body);
+        let Answer { status, body: answer, .. } = self.runtime.block_on(async {
             let Some(timeout) = self.timeout else { return exchange.await };
             let silent = |_| ClientError::Silent { path: self.path.clone(), timeout };
             tokio::time::timeout(timeout, exchange).await.map_err(silent)?
         })?;
-        let unusable = |error| self.broken(format!("status {status}, and not JSON: {error}"));
+        let unusable = |error| broken(&self.path, format!("status {status}, and not JSON: {error}"));
         if status.is_success() {
             return serde_json::from_slice(&answer).map_err(unusable);
         }
@@ -107,35 +107,49 @@ impl Client {
         error.status = status.as_u16();
         Err(ClientError::Api(error))
     }
+}
 
-    /// Sends one request on a connection of its own.
-    async fn exchange(&self, method: Method, route: &str, body: Bytes) -> Result<(StatusCode, Bytes), ClientError> {
-        let connected = UnixStream::connect(&self.path).await;
-        let stream = connected.map_err(|source| ClientError::Connect { path: self.path.clone(), source })?;
-        let (mut sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| self.broken(error))?;
-        let request = Request::builder()
-            .method(method)
-            .uri(route)
-            .header(HOST, "mdspace")
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(body))
-            .map_err(|error| self.broken(error))?;
-        let exchange = async move {
-            let response = sender.send_request(request).await.map_err(|error| self.broken(error))?;
-            let status = response.status();
-            let answer = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-            Ok((status, answer.map_err(|error| self.broken(error))?.to_bytes()))
-        };
-        let mut exchange = std::pin::pin!(exchange);
-        tokio::select! {
-            biased;
-            result = &mut exchange => result,
-            // The connection may end first, when the answer has already arrived.
-            _ = connection => exchange.await,
-        }
-    }
+/// An answer as it came.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) content_type: Option<HeaderValue>,
+    pub(super) body: Bytes,
+}
 
-    fn broken(&self, what: impl ToString) -> ClientError {
-        ClientError::Protocol { path: self.path.clone(), what: what.to_string() }
+/// Sends one request to the control socket at `path`, on a connection of its own. `accept` is the content that is wanted.
+pub(super) async fn exchange(
+    path: &Path,
+    method: Method,
+    route: &str,
+    accept: Option<HeaderValue>,
+    body: Bytes,
+) -> Result<Answer, ClientError> {
+    let connected = UnixStream::connect(path).await;
+    let stream = connected.map_err(|source| ClientError::Connect { path: path.into(), source })?;
+    let (mut sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| broken(path, error))?;
+    let mut request = Request::builder()
+        .method(method)
+        .uri(route)
+        .header(HOST, "mdspace")
+        .header(CONTENT_TYPE, "application/json")
+        .body(Full::new(body))
+        .map_err(|error| broken(path, error))?;
+    accept.into_iter().for_each(|accept| drop(request.headers_mut().insert(ACCEPT, accept)));
+    let exchange = async move {
+        let response = sender.send_request(request).await.map_err(|error| broken(path, error))?;
+        let (status, content_type) = (response.status(), response.headers().get(CONTENT_TYPE).cloned());
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+        Ok(Answer { status, content_type, body: body.map_err(|error| broken(path, error))?.to_bytes() })
+    };
+    let mut exchange = std::pin::pin!(exchange);
+    tokio::select! {
+        biased;
+        result = &mut exchange => result,
+        // The connection may end first, when the answer has already arrived.
+        _ = connection => exchange.await,
     }
+}
+
+fn broken(path: &Path, what: impl ToString) -> ClientError {
+    ClientError::Protocol { path: path.into(), what: what.to_string() }
 }

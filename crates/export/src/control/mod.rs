@@ -8,6 +8,7 @@
 mod access;
 mod client;
 mod exposition;
+mod machine;
 #[cfg(feature = "https")]
 mod secured;
 mod server;
@@ -15,6 +16,7 @@ mod webhook;
 
 pub use access::{TOKEN_CHARS_MIN, Token};
 pub use client::{Client, ClientError};
+pub use machine::Machine;
 pub use server::{ControlServer, Socket};
 pub use webhook::Webhook;
 
@@ -225,9 +227,10 @@ pub struct Route {
 
 /// The files of the web page. The page's script requests the routes below. They tell nothing about the array, so that
 /// every client may load them.
-pub const PAGES: [(&str, Content, &str); 3] = [
+pub const PAGES: [(&str, Content, &str); 4] = [
     ("/", Content::Html, include_str!("page/index.html")),
     ("/page.css", Content::Css, include_str!("page/page.css")),
+    ("/common.js", Content::JavaScript, include_str!("page/common.js")),
     ("/page.js", Content::JavaScript, include_str!("page/page.js")),
 ];
 

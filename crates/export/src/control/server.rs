@@ -6,13 +6,14 @@
 
 use super::access::{Access, Allowed};
 use super::exposition;
+use super::machine::{self, Machine};
 #[cfg(feature = "https")]
 use super::secured;
 use super::{ApiError, Content, ControlBackend, ErrorBody, Method, PAGES, REQUEST_BYTES_MAX, ROUTES, Route, Token};
 #[cfg(feature = "https")]
 use crate::Credentials;
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Request;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
@@ -120,17 +121,35 @@ impl ControlServer {
         Self::serve(sockets.into_iter(), None, backend)
     }
 
+    /// Serves the list of a machine's arrays and the pages of each on sockets that already listen, from a new thread.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn start_for_machine(sockets: Vec<Socket>, machine: impl Machine) -> std::io::Result<Self> {
+        let machine = Arc::new(machine);
+        Self::answer_by(sockets.into_iter(), None, |access| machine::router(machine.clone(), &access))
+    }
+
     fn serve(
         sockets: impl Iterator<Item = Socket>,
         node: Option<SocketNode>,
         backend: impl ControlBackend,
     ) -> std::io::Result<Self> {
+        let backend = Arc::new(backend);
+        Self::answer_by(sockets, node, |access| router(backend.clone(), &access))
+    }
+
+    /// `router` makes the answers to the clients of one socket, by what they may do.
+    fn answer_by(
+        sockets: impl Iterator<Item = Socket>,
+        node: Option<SocketNode>,
+        router: impl Fn(Access) -> Router,
+    ) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopping) = watch::channel(false);
-        let backend = Arc::new(backend);
         let inside = runtime.enter();
-        let listening: Result<Vec<_>, _> = sockets.map(|socket| Listening::of(socket, &backend)).collect();
-        drop((inside, backend));
+        let listening: Result<Vec<_>, _> = sockets.map(|socket| Listening::of(socket, &router)).collect();
+        drop((inside, router));
         let listening = listening?;
         let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
             runtime.block_on(LocalSet::new().run_until(async {
@@ -171,8 +190,7 @@ enum Listening {
 }
 
 impl Listening {
-    fn of<B: ControlBackend>(socket: Socket, backend: &Arc<B>) -> std::io::Result<Self> {
-        let router = |access| router(backend.clone(), &access);
+    fn of(socket: Socket, router: impl Fn(Access) -> Router) -> std::io::Result<Self> {
         let tcp = |listener: TcpListener| {
             listener.set_nonblocking(true)?;
             let is_local = listener.local_addr()?.ip().is_loopback();
@@ -321,10 +339,7 @@ async fn ask(
         proof.give();
     }
     let query = request.uri().query().unwrap_or_default().to_owned();
-    let body = tokio::time::timeout(REQUEST_TIME, to_bytes(request.into_body(), REQUEST_BYTES_MAX)).await;
-    let body = body
-        .map_err(|_| ApiError::new(408, "the body did not arrive in time"))?
-        .map_err(|_| ApiError::new(413, format!("the body is cut off or longer than {REQUEST_BYTES_MAX} bytes")))?;
+    let body = body_of(request).await?;
     let asked = if route.method == Method::Get { query.as_bytes() } else { &body };
     backend.call((route.decode)(asked)?).await.map_err(|error| match allowed {
         Allowed::Known => error,
@@ -333,7 +348,14 @@ async fn ask(
     })
 }
 
-fn refused(error: ApiError) -> Response {
+/// The body of a request.
+pub(super) async fn body_of(request: Request) -> Result<Bytes, ApiError> {
+    let body = tokio::time::timeout(REQUEST_TIME, to_bytes(request.into_body(), REQUEST_BYTES_MAX)).await;
+    body.map_err(|_| ApiError::new(408, "the body did not arrive in time"))?
+        .map_err(|_| ApiError::new(413, format!("the body is cut off or longer than {REQUEST_BYTES_MAX} bytes")))
+}
+
+pub(super) fn refused(error: ApiError) -> Response {
     let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = serde_json::to_string(&ErrorBody { error }).expect("strings are JSON");
     let mut response = response(status, Content::Json, body + "\n"); // the newline is for terminals
@@ -343,7 +365,7 @@ fn refused(error: ApiError) -> Response {
     response
 }
 
-fn response(status: StatusCode, content: Content, body: String) -> Response {
+pub(super) fn response(status: StatusCode, content: Content, body: String) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();

@@ -89,7 +89,7 @@ fn other_machines_read_and_change_with_the_token_alone() {
     assert_eq!(ask(&change, "/v1/set").1, 200);
     assert_eq!(parsed(&here.run("status --json").ok().text())["sync_action"], "frozen");
     // Probes send no token, and the page asks for it.
-    for (route, word) in [("/healthz", "ok"), ("/readyz", "ready"), ("/", "<title>mdspace"), ("/page.js", "fetch(")] {
+    for (route, word) in [("/healthz", "ok"), ("/readyz", "ready"), ("/", "<title>mdspace"), ("/common.js", "fetch(")] {
         let (_, status, answer) = ask(&[], route);
         assert_eq!(status, 200, "{route}: {answer}");
         assert!(answer.contains(word) && !answer.contains(own["uuid"].as_str().expect("a uuid")), "{answer}");

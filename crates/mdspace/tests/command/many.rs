@@ -1,8 +1,10 @@
 //! Several served arrays: the list of them, the choice of one by a command, and waiting for a state.
 
+use crate::support::traffic::http;
 use crate::support::{Server, Workplace, parsed};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -280,4 +282,76 @@ fn wait_ends_when_the_state_is_reached_or_can_no_longer_be() {
     let lost = lost.wait_with_output().expect("it ends");
     let text = String::from_utf8_lossy(&lost.stderr);
     assert!(lost.status.code() == Some(1) && text.contains("the array is no longer served"), "{text}");
+}
+
+/// `mdspace web`, and its address.
+fn web(here: &Workplace, words: &[&str]) -> (Child, String) {
+    let mut command = here.command(&[&["web", "--http", "127.0.0.1:0"], words].concat());
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut url = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut url).expect("its output is text");
+    let address = url.trim_end().strip_prefix("http://").and_then(|url| url.strip_suffix('/'));
+    (child, address.unwrap_or_else(|| panic!("{url}")).to_owned())
+}
+
+#[test]
+fn one_page_lists_all_arrays_and_passes_requests_on_to_each() {
+    const TOKEN: &str = "0123456789abcdef";
+    let two = Two::new();
+    std::fs::write(two.here.path().join("token"), TOKEN).expect("a file");
+    let (mut child, address) = web(&two.here, &["--http-token-file", "token"]);
+    let ask = |method: &str, route: &str, head: &str, body: &str| {
+        let length = body.len();
+        let request = format!("{method} {route} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{head}");
+        http(&address, &format!("{request}Content-Length: {length}\r\n\r\n{body}"))
+    };
+    let get = |route: &str| ask("GET", route, "", "");
+    let list = || parsed(&get("/v1/arrays").1).as_array().expect("a list").clone();
+    let listed = list();
+    let own: Vec<Value> = two.list();
+    assert_eq!(listed.len(), 2);
+    for (shown, own) in listed.iter().zip(&own) {
+        let mut without_page = shown.clone();
+        let page = without_page.as_object_mut().and_then(|entry| entry.remove("page"));
+        assert_eq!(&without_page, own, "the list of `mdspace list`");
+        let page = format!("/{}", page.as_ref().and_then(Value::as_str).expect("a page"));
+        let status = parsed(&get(&format!("{page}v1/status")).1);
+        assert_eq!(status["uuid"], own["uuid"]);
+        assert!(get(&page).1.contains("<script src=\"page.js\""));
+        assert!(get(&format!("{page}page.js")).1.contains("v1/measures"));
+        assert!(get(&format!("{page}metrics")).1.contains("mdspace_array"));
+        assert_eq!(get(&format!("{page}v1/trace?from=x")).0, 400, "its server refuses a wrong query");
+        let set = |head: &str| ask("POST", &format!("{page}v1/set"), head, r#"{"sync-action": "frozen"}"#);
+        assert_eq!(set("").0, 401);
+        assert_eq!(parsed(&get(&format!("{page}v1/status")).1)["sync_action"], "idle");
+        assert_eq!(set(&format!("Authorization: Bearer {TOKEN}\r\n")).0, 200);
+        assert_eq!(parsed(&get(&format!("{page}v1/status")).1)["sync_action"], "frozen");
+    }
+    assert!(get("/").1.contains("machine.js"));
+    for (method, route, expected) in [
+        ("GET", "/arrays/none/v1/status", 404),
+        ("GET", "/arrays/../v1/status", 404),
+        ("GET", "/arrays/none", 404),
+        ("GET", "/v1/status", 404),
+        ("DELETE", "/arrays/none/v1/status", 405),
+        ("GET", "/arrays/none/v1/set", 405),
+        ("POST", "/v1/arrays", 405),
+    ] {
+        assert_eq!(ask(method, route, "", "").0, expected, "{method} {route}");
+    }
+    let foreign = format!("GET /v1/arrays HTTP/1.1\r\nHost: rebound.example\r\nConnection: close\r\n\r\n");
+    assert_eq!(http(&address, &foreign).0, 403);
+
+    let page = format!("/{}", listed[0]["page"].as_str().expect("a page"));
+    two.data.signal(Signal::KILL);
+    two.here.run("wait data gone").ok();
+    assert_eq!(list()[0]["health"], "gone");
+    let (status, answer) = get(&format!("{page}v1/status"));
+    assert!(status == 502 && answer.contains("server is gone"), "{status} {answer}");
+    assert_eq!(list()[1]["health"], "healthy");
+
+    rustix::process::kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    two.here.run("web --http 0.0.0.0:0").expect(2, &["other machines", "--http-tls-certificates DIR"]);
+    two.here.run(&format!("web --http {address} --http-token-file none")).expect(2, &["none: No such file"]);
 }

@@ -1,20 +1,11 @@
 // The web page of a served array: it polls status and measures once a second, and shows the differences. Text from the
-// server is set as text only, never as HTML.
+// server is set as text only, never as HTML. common.js has what it shares with the list of arrays.
 "use strict";
 
 const KEPT = 120; // points of a plot
 const points = [];
 let before = null;
 let latest = null; // the status that is shown
-
-const at = (id) => document.getElementById(id);
-
-function size(bytes) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-  let unit = 0;
-  while (bytes >= 1024 && unit < units.length - 1) { bytes /= 1024; unit += 1; }
-  return `${bytes >= 100 || unit === 0 ? Math.round(bytes) : bytes.toFixed(1)} ${units[unit]}`;
-}
 
 function time(nanos) {
   if (nanos === null) return "–";
@@ -27,37 +18,6 @@ function since(now, earlier) {
   const count = now.count - (earlier ? earlier.count : 0);
   const nanos = now.nanos - (earlier ? earlier.nanos : 0);
   return { bytes: now.bytes - (earlier ? earlier.bytes : 0), mean: count > 0 ? nanos / count : null };
-}
-
-// The token is of this tab alone. The browser sends it to no other page or port, and forgets it with the tab. A browser
-// that stores nothing has it until the page is loaded again.
-let token = "";
-let locked = false; // Until a token is entered, as the server refuses the last one.
-
-function useToken(text) {
-  token = text;
-  try { sessionStorage.setItem("token", text); } catch { /* nothing is stored */ }
-}
-
-function storedToken() {
-  try { return sessionStorage.getItem("token") ?? ""; } catch { return ""; }
-}
-
-async function ask(route, body) {
-  const options = { headers: token ? { "Authorization": `Bearer ${token}` } : {} };
-  if (body !== undefined) {
-    options.method = "POST";
-    options.headers["Content-Type"] = "application/json";
-    options.body = JSON.stringify(body);
-  }
-  const answer = await fetch(route, options);
-  const value = await answer.json();
-  if (!answer.ok) {
-    const { member, field, message, advice } = value.error;
-    const text = [member, field, message].filter(Boolean).join(": ") + (advice ? ` (${advice})` : "");
-    throw Object.assign(new Error(text), { status: answer.status });
-  }
-  return value;
 }
 
 async function change(route, body) {
@@ -84,7 +44,7 @@ function newRow(name) {
   heading.textContent = name;
   const button = document.createElement("button");
   button.addEventListener("click", () => {
-    if (confirm(`${button.textContent} ${name}?`)) change(`/v1/members/${button.textContent}`, { member: name });
+    if (confirm(`${button.textContent} ${name}?`)) change(`v1/members/${button.textContent}`, { member: name });
   });
   const last = document.createElement("td");
   last.append(button);
@@ -147,7 +107,7 @@ function leftOutRow({ name, reason }) {
     button.setAttribute("aria-label", `re-add ${name}`);
     button.addEventListener("click", () => {
       const text = `Re-add ${name}? It gets what was written since it left, by the write-intent bitmaps; without them it is refused.`;
-      if (confirm(text)) change("/v1/members/re-add", { member: name });
+      if (confirm(text)) change("v1/members/re-add", { member: name });
     });
     last.append(button);
     row.append(number, heading, why, last);
@@ -262,16 +222,11 @@ function show(status, measures) {
   before = measures;
 }
 
-function lock(is) {
-  locked = is;
-  document.body.classList.toggle("locked", is);
-}
-
 async function look() {
   try {
-    const status = await ask("/v1/status");
-    show(status, await ask("/v1/measures"));
-    map((await ask("/v1/scrub")).scrub, status);
+    const status = await ask("v1/status");
+    show(status, await ask("v1/measures"));
+    map((await ask("v1/scrub")).scrub, status);
     lock(false);
     if (at("message").dataset.lost) {
       at("message").textContent = "";
@@ -285,27 +240,18 @@ async function look() {
   }
 }
 
-at("token").addEventListener("change", () => useToken(at("token").value));
-at("token-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  useToken(at("token").value);
-  look();
-});
 at("add-form").addEventListener("submit", (event) => {
   event.preventDefault();
   const member = at("add-member").value;
-  if (confirm(addText(member))) change("/v1/members/add", { member });
+  if (confirm(addText(member))) change("v1/members/add", { member });
 });
 at("replace-form").addEventListener("submit", (event) => {
   event.preventDefault();
   const [member, by] = [at("replace-member").value, at("replace-with").value.trim()];
-  if (confirm(replaceText(member, by))) change("/v1/members/replace", by === "" ? { member } : { member, with: by });
+  if (confirm(replaceText(member, by))) change("v1/members/replace", by === "" ? { member } : { member, with: by });
 });
 at("set-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  change("/v1/set", { [at("set-key").value]: at("set-value").value });
+  change("v1/set", { [at("set-key").value]: at("set-value").value });
 });
-useToken(storedToken());
-at("token").value = token;
-look();
-setInterval(() => { if (!locked) look(); }, 1000);
+watch(look, 1000);

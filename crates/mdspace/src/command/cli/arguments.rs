@@ -2,6 +2,7 @@
 //!
 //! It is a contract with users and scripts. A line that clap refuses ends with exit status 2, as every refusal does.
 
+use crate::command::cli::web::WebArguments;
 use crate::command::clients::arguments::{
     AddArguments, ChangeArguments, ControlArguments, IostatArguments, ListArguments, MemberOfServedArguments,
     MonitorArguments, ReAddArguments, ReplaceArguments, ScrubArguments, SetArguments, StatusArguments, StopArguments,
@@ -123,6 +124,8 @@ pub(crate) enum Command {
     Top(TopArguments),
     /// Report events of served arrays to a program, a mail command or a webhook
     Monitor(MonitorArguments),
+    /// Show all served arrays on a page in the browser
+    Web(WebArguments),
     /// Print each transfer of a member when it ends, with its reason
     Trace(TraceArguments),
     /// Mark a member of a served array as faulty

@@ -27,6 +27,7 @@ mod sink;
 mod transfer;
 mod up;
 mod update;
+mod web;
 mod wipe;
 
 use crate::command::clients::{control, iostat, list, monitor, top, trace, wait};
@@ -134,6 +135,7 @@ fn carry_out(line: &CommandLine) -> Result<ExitCode, Failure> {
         Command::Iostat(arguments) => iostat::run(arguments),
         Command::Top(arguments) => top::run(arguments),
         Command::Monitor(arguments) => monitor::run(arguments),
+        Command::Web(arguments) => web::run(arguments),
         Command::Trace(arguments) => trace::run(arguments),
         Command::Fail(arguments) => control::change_member(arguments, "fail"),
         Command::Remove(arguments) => control::change_member(arguments, "remove"),

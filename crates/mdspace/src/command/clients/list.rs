@@ -41,6 +41,11 @@ pub(crate) fn run(arguments: &ListArguments) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The list's entry of an array, as `--json` prints it.
+pub(crate) fn entry(served: &Served) -> Value {
+    serde_json::to_value(Listed::of(served)).expect("it has no keys that are not text")
+}
+
 /// An array of the list. Its fields are a stable interface (docs/json.md).
 #[derive(Serialize)]
 struct Listed<'a> {

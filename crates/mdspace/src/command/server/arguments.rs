@@ -28,6 +28,20 @@ pub(crate) enum Clearing {
     Eager,
 }
 
+/// What HTTP asks of its clients.
+#[derive(Debug, Args)]
+pub(crate) struct HttpProtection {
+    /// File with the token that HTTP clients need for changes, and from other machines for reads, too; without a token
+    /// HTTP changes nothing
+    #[arg(long, value_name = "FILE", help_heading = "Control and watching")]
+    pub(crate) http_token_file: Option<PathBuf>,
+
+    /// Serve HTTP through TLS only (https), with server-cert.pem and server-key.pem in this directory
+    #[cfg(feature = "tls")]
+    #[arg(long, value_name = "DIR", help_heading = "Control and watching")]
+    pub(crate) http_tls_certificates: Option<PathBuf>,
+}
+
 /// `serve`
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -67,15 +81,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address, help_heading = "Control and watching")]
     pub(crate) http: Option<SocketAddr>,
 
-    /// File with the token that HTTP clients need for changes, and from other machines for reads, too; without a token
-    /// HTTP changes nothing
-    #[arg(long, value_name = "FILE", help_heading = "Control and watching")]
-    pub(crate) http_token_file: Option<PathBuf>,
-
-    /// Serve HTTP through TLS only (https), with server-cert.pem and server-key.pem in this directory
-    #[cfg(feature = "tls")]
-    #[arg(long, value_name = "DIR", help_heading = "Control and watching")]
-    pub(crate) http_tls_certificates: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) http_protection: HttpProtection,
 
     /// Size of writes to the write-intent bitmap
     #[arg(long, value_enum, default_value_t = WriteSize::Preferred, help_heading = "Tuning")]

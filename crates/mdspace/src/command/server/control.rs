@@ -3,12 +3,12 @@
 //! The control interface has a thread of its own ([`ControlServer`]). It sends each command to the array's thread and
 //! waits for the reply.
 
-use crate::command::server::arguments::ServeArguments;
+use crate::command::server::arguments::HttpProtection;
 use crate::command::text::failure::Failure;
 use crate::names::name_of;
 #[cfg(feature = "tls")]
 use export::Credentials;
-use export::control::{ApiError, Command, ControlBackend, ControlServer, Socket, Token};
+use export::control::{ApiError, Command, ControlBackend, ControlServer, Machine, Socket, Token};
 use futures_channel::{mpsc, oneshot};
 use io::net::SocketAccess;
 use serde_json::Value;
@@ -62,18 +62,22 @@ impl Http {
         return Self { listener, token: None };
     }
 
-    /// The listener, the token and the certificates that `serve` is to use; `None` without HTTP. Nothing listens on an
+    /// The listener, the token and the certificates that a server is to use; `None` without HTTP. Nothing listens on an
     /// address that other machines reach before there are a token and certificates.
-    pub(super) fn of(arguments: &ServeArguments, inherited: Option<TcpListener>) -> Result<Option<Self>, Failure> {
-        let token = arguments.http_token_file.as_ref().map(read_token).transpose()?;
+    pub(super) fn of(
+        address: Option<SocketAddr>,
+        protection: &HttpProtection,
+        inherited: Option<TcpListener>,
+    ) -> Result<Option<Self>, Failure> {
+        let token = protection.http_token_file.as_ref().map(read_token).transpose()?;
         #[cfg(feature = "tls")]
-        let credentials = arguments.http_tls_certificates.as_deref().map(load).transpose()?;
+        let credentials = protection.http_tls_certificates.as_deref().map(load).transpose()?;
         #[cfg(feature = "tls")]
         let is_protected = credentials.is_some();
         #[cfg(not(feature = "tls"))]
         let is_protected = false;
         let check = |address: SocketAddr| check_reach(address, is_protected, token.is_some());
-        let http = match (arguments.http, inherited) {
+        let http = match (address, inherited) {
             (Some(_), Some(_)) => {
                 return Err(Failure::refused("--http: the service manager passed a socket for HTTP already"));
             }
@@ -94,6 +98,18 @@ impl Http {
         return Ok(Some(Self { token, credentials, ..http }));
         #[cfg(not(feature = "tls"))]
         return Ok(Some(Self { token, ..http }));
+    }
+
+    /// Serves all arrays of this machine on an address; also gives its URL.
+    pub(crate) fn serve_machine(
+        address: SocketAddr,
+        protection: &HttpProtection,
+        machine: impl Machine,
+    ) -> Result<(ControlServer, String), Failure> {
+        let failed = |error: std::io::Error| Failure::refused(format!("--http: {address}: {error}"));
+        let http = Self::of(Some(address), protection, None)?.expect("there is an address");
+        let (url, socket) = http.open().map_err(failed)?;
+        Ok((ControlServer::start_for_machine(vec![socket], machine).map_err(failed)?, url))
     }
 
     /// The URL for clients, and the socket to serve.

@@ -50,7 +50,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
     machine.run(async {
         // Before any member is opened: what is refused here leaves the array alone.
         let inherited = Inherited::take()?;
-        let http = Http::of(arguments, inherited.http)?;
+        let http = Http::of(arguments.http, &arguments.http_protection, inherited.http)?;
         let inner = arguments.inner.as_deref();
         let target = machine.open_target(&arguments.assemble, inner, purpose, policy_of(arguments)).await?;
         check_writes(&target, purpose)?;

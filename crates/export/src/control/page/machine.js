@@ -1,0 +1,82 @@
+// The list of the arrays that are served on a machine. It polls the list, and links to each array's page. Text from the server
+// is set as text only, never as HTML.
+"use strict";
+
+const colors = { healthy: "good", unsynced: "warn", degraded: "warn", silent: "warn", failed: "bad", gone: "bad" };
+const PARITIES = { raid4: 1, raid5: 1, raid6: 2 };
+
+// How many more members may fail without a loss; null where it depends on which.
+function left(array) {
+  const bears = array.level === "raid1" ? array.raid_disks - 1 : PARITIES[array.level];
+  return bears === undefined ? null : bears - (array.raid_disks - array.in_sync);
+}
+
+function members(array) {
+  if (array.level === null) return ["", ""];
+  const text = `${array.in_sync} of ${array.raid_disks}`;
+  const more = left(array);
+  if (more === null || array.in_sync === array.raid_disks) return [text, array.in_sync === array.raid_disks ? "good" : "warn"];
+  return more > 0 ? [`${text}; ${more} more may fail`, "warn"] : [`${text}; no more may fail`, "bad"];
+}
+
+function underWay(array) {
+  if (!array.sweep) return array.sync_action === null || array.sync_action === "idle" ? "" : array.sync_action;
+  return `${array.sweep.action}: ${array.sweep.percent.toFixed(1)} %`;
+}
+
+function lastScrub(array) {
+  const scrub = array.last_scrub;
+  if (!scrub) return ["", ""];
+  const day = new Date(scrub.ended * 1000).toISOString().slice(0, 10);
+  return scrub.left > 0 ? [`${day}: ${scrub.left} rows left wrong`, "bad"] : [day, ""];
+}
+
+// Rows are kept, by the name in the URL, so that focus survives an update.
+const rows = new Map();
+
+function newRow(array) {
+  const row = document.createElement("tr");
+  const heading = document.createElement("th");
+  heading.scope = "row";
+  const link = document.createElement("a");
+  link.href = array.page;
+  heading.append(link);
+  const cells = Array.from({ length: 6 }, () => document.createElement("td"));
+  row.append(heading, ...cells);
+  return { row, link, cells };
+}
+
+function show(array) {
+  if (!rows.has(array.page)) rows.set(array.page, newRow(array));
+  const { row, link, cells } = rows.get(array.page);
+  link.textContent = array.name || array.uuid;
+  const texts = [
+    [array.level ?? "", ""], [array.array_bytes === null ? "" : size(array.array_bytes), "number"], members(array),
+    [array.reason ? `${array.health}: ${array.reason}` : array.health, colors[array.health] ?? ""], [underWay(array), ""],
+    lastScrub(array),
+  ];
+  cells.forEach((cell, index) => { [cell.textContent, cell.className] = texts[index]; });
+  return row;
+}
+
+async function look() {
+  try {
+    const arrays = await ask("v1/arrays");
+    const wanted = arrays.map(show);
+    const shown = [...at("arrays").children];
+    if (wanted.length !== shown.length || wanted.some((row, index) => row !== shown[index])) at("arrays").replaceChildren(...wanted);
+    const troubled = arrays.filter((array) => array.health !== "healthy").length;
+    document.title = `mdspace: ${arrays.length} arrays${troubled ? `, ${troubled} not healthy` : ""}`;
+    at("details").textContent = arrays.length === 0 ? "No array is served here. mdspace serve MEMBER... serves one."
+      : troubled === 0 ? `${arrays.length} served, all healthy` : `${arrays.length} served, ${troubled} not healthy`;
+    at("details").className = troubled === 0 ? "" : "warn";
+    at("message").textContent = "";
+    lock(false);
+  } catch (error) {
+    if (error.status === 401) lock(true);
+    at("message").textContent = error.status !== 401 ? `mdspace web does not answer: ${error.message}`
+      : token ? "This is not the right token." : "The arrays are shown to those who enter the token.";
+  }
+}
+
+watch(look, 2000);
