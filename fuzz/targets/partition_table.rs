@@ -14,7 +14,7 @@ fn look(disk: &[u8]) {
 }
 
 fn crc(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, bytes) as u32
+    crc32fast::hash(bytes)
 }
 
 /// A disk whose GPT has this header and these entries, in sectors of `sector` bytes.

@@ -33,7 +33,7 @@ fn image(bytes: usize, script: &str) -> Vec<u8> {
 /// versions of sfdisk have no option for that.
 fn with_sectors_of_4096(disk: &[u8]) -> Vec<u8> {
     const ENTRIES: usize = 128 * 128;
-    let crc = |bytes: &[u8]| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, bytes) as u32;
+    let crc = |bytes: &[u8]| crc32fast::hash(bytes);
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
     let mut entries = disk[1024..1024 + ENTRIES].to_vec();
     for entry in entries.chunks_exact_mut(128).filter(|entry| entry[0] != 0) {

@@ -1,7 +1,6 @@
 //! Metadata of thin pools made by hand: what they map, and every way in which they can be wrong. `cargo xtask test
 //! layers` has those of the kernel's own pools.
 
-use crc_fast::{CrcAlgorithm, checksum};
 use futures_util::FutureExt;
 use mdspace_disk::lvm::thin::{ThinMap, map};
 
@@ -17,7 +16,7 @@ fn put(block: &mut [u8], at: usize, bytes: &[u8]) {
 /// Sets the number and the checksum of a block.
 fn sign(block: &mut [u8], number: u64, xor: u32) {
     put(block, 8, &number.to_le_bytes());
-    let sum = !(checksum(CrcAlgorithm::Crc32Iscsi, &block[4..BLOCK]) as u32) ^ xor;
+    let sum = !crc32c::crc32c(&block[4..BLOCK]) ^ xor;
     put(block, 0, &sum.to_le_bytes());
 }
 

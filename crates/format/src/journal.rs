@@ -146,10 +146,7 @@ pub struct MetaBlock {
 
 /// The journal's CRC-32C of a block, of the array with `set_uuid`. Without the final inversion of the usual one.
 pub fn checksum(set_uuid: &[u8; 16], block: &[u8]) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    digest.update(set_uuid);
-    digest.update(block);
-    !(digest.finalize() as u32)
+    !crc32c::crc32c_append(crc32c::crc32c(set_uuid), block)
 }
 
 fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect> {

@@ -92,7 +92,7 @@ const UNSUMMED_RECORD: usize = 12;
 
 /// The CRC-32C of `bytes`, as overlays have it.
 pub fn checksum(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
+    crc32c::crc32c(bytes)
 }
 
 /// The member that an overlay belongs to, as it was when the overlay was made.

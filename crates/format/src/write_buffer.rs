@@ -13,7 +13,7 @@
 
 use crate::stamp::{self, RawStamp, Stamp};
 use crate::superblock::Superblock;
-use crc_fast::{CrcAlgorithm, Digest};
+use crc32c::{crc32c, crc32c_append};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -188,17 +188,16 @@ impl Header {
 
 fn sum(raw: &RawHeader) -> u32 {
     let zeroed = RawHeader { checksum: 0.into(), ..raw.clone() };
-    crc_fast::crc32_iscsi(zeroed.as_bytes())
+    crc32c(zeroed.as_bytes())
 }
 
 fn seal(write: &BufferedWrite, data: &[u8]) -> u32 {
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    digest.update(&write.sequence.to_le_bytes());
-    digest.update(&write.at.to_le_bytes());
-    digest.update(&write.bytes.to_le_bytes());
-    digest.update(&write.block.to_le_bytes());
-    digest.update(data);
-    digest.finalize() as u32
+    let mut named = [0; 2 * size_of::<u64>() + 2 * size_of::<u32>()];
+    named[..8].copy_from_slice(&write.sequence.to_le_bytes());
+    named[8..16].copy_from_slice(&write.at.to_le_bytes());
+    named[16..20].copy_from_slice(&write.bytes.to_le_bytes());
+    named[20..].copy_from_slice(&write.block.to_le_bytes());
+    crc32c_append(crc32c(&named), data)
 }
 
 #[cfg(test)]

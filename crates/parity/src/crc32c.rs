@@ -1,13 +1,10 @@
 //! CRC-32C (reflected, initial value and final exclusive or all ones), optimized for blocks of 4 KiB, the engine's
 //! checksum unit.
 //!
-//! A library's kernel computes, in each call, how far to shift its interleaved parts. For blocks of one length these
-//! are constants, and this module takes less than half the time (figures in docs/decisions/0204). On processors with AVX-512,
-//! and for all other lengths, the library computes the checksum.
+//! The library `crc32c` takes a word at a time by the processor's instruction, or tables. It computes all other lengths. Of
+//! blocks of one length, shifts are constants, and vector registers fold beside (figures in docs/decisions/0204).
 //!
-//! On aarch64 the library uses the CRC extension beside carry-less products, and without either it takes tables. Some
-//! processors have the CRC extension alone (the Raspberry Pi 4's): for those this module has blocks in three streams, of
-//! which the instruction takes one word each in turn.
+//! On aarch64 a block is taken in three streams, of which the instruction of the CRC extension takes one word each in turn.
 //!
 //! The method on x86-64 is that of the fast-crc32 generator (P. Cawley). The block's first part is folded in vector registers,
 //! while the processor's `crc32` instruction, with a latency of three, takes three more parts. So both kinds of units
@@ -24,16 +21,22 @@ pub const BLOCK_BYTES: usize = 4096;
 /// The CRC-32C of `bytes`.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    if let (true, Ok(block)) = (*x86::IS_BEST, bytes.try_into()) {
-        // SAFETY: the processor has what it needs.
-        return unsafe { x86::block(block) };
+    if let Ok(block) = bytes.try_into() {
+        if *wide::IS_THERE {
+            // SAFETY: the processor has the features, and a block is read alone.
+            return unsafe { wide::block(block) };
+        }
+        if *x86::IS_THERE {
+            // SAFETY: the processor has what it needs.
+            return unsafe { x86::block(block) };
+        }
     }
     #[cfg(target_arch = "aarch64")]
-    if let (true, Ok(block)) = (*arm::IS_BEST, bytes.try_into()) {
+    if let (true, Ok(block)) = (*arm::IS_THERE, bytes.try_into()) {
         // SAFETY: the processor has what it needs.
         return unsafe { arm::block(block) };
     }
-    crc_fast::crc32_iscsi(bytes)
+    ::crc32c::crc32c(bytes)
 }
 
 /// Copies a block whose cells may change between two copies, and returns the CRC-32C of the copied bytes.
@@ -44,7 +47,7 @@ pub fn copy_with_crc32c(from: &[Cell<u8>; BLOCK_BYTES], into: &mut [u8; BLOCK_BY
         return unsafe { wide::copy(from.as_ptr().cast(), into.as_mut_ptr()) };
     }
     #[cfg(target_arch = "x86_64")]
-    if *x86::IS_BEST {
+    if *x86::IS_THERE {
         // SAFETY: as above.
         return unsafe { x86::copy(from.as_ptr().cast(), into.as_mut_ptr()) };
     }
@@ -80,9 +83,7 @@ mod arm {
     use std::arch::is_aarch64_feature_detected;
     use std::sync::LazyLock;
 
-    /// The library needs carry-less products, which are part of the extension for AES.
-    pub(super) static IS_BEST: LazyLock<bool> =
-        LazyLock::new(|| is_aarch64_feature_detected!("crc") && !is_aarch64_feature_detected!("aes"));
+    pub(super) static IS_THERE: LazyLock<bool> = LazyLock::new(|| is_aarch64_feature_detected!("crc"));
 
     /// Words of each of three streams; the block's last two words follow them.
     const WORDS: usize = 170;
@@ -133,12 +134,12 @@ mod arm {
 
         #[test]
         fn a_block_in_three_streams_has_the_crc_of_the_library() {
-            assert!(is_aarch64_feature_detected!("crc"), "emulated processors have the extension");
+            assert!(*IS_THERE, "emulated processors have the extension");
             for seed in 0..64_usize {
                 let bytes: [u8; BLOCK_BYTES] =
                     std::array::from_fn(|at| (at * at * (seed + 1) + seed * 7 + at / 251) as u8);
                 // SAFETY: checked above.
-                assert_eq!(unsafe { block(&bytes) }, crc_fast::crc32_iscsi(&bytes), "{seed}");
+                assert_eq!(unsafe { block(&bytes) }, ::crc32c::crc32c(&bytes), "{seed}");
             }
         }
     }
@@ -150,15 +151,12 @@ mod x86 {
     use std::arch::x86_64::*;
     use std::sync::LazyLock;
 
-    pub(super) static IS_BEST: LazyLock<bool> =
-        LazyLock::new(|| !is_x86_feature_detected!("avx512vl") && is_possible());
-
-    fn is_possible() -> bool {
+    pub(super) static IS_THERE: LazyLock<bool> = LazyLock::new(|| {
         is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("vpclmulqdq")
             && is_x86_feature_detected!("pclmulqdq")
             && is_x86_feature_detected!("sse4.2")
-    }
+    });
 
     /// Bytes of a register, and the number of registers folded at once.
     const REGISTER: usize = 32;
@@ -292,7 +290,7 @@ mod x86 {
 
         #[test]
         fn the_kernels_below_avx_512_copy_and_sum_as_the_library_does() {
-            if !is_possible() {
+            if !*IS_THERE {
                 return println!("SKIPPED: this processor cannot run them");
             }
             for seed in 0..64_usize {
@@ -301,7 +299,7 @@ mod x86 {
                 let mut copied = [0; BLOCK_BYTES];
                 // SAFETY: checked above.
                 let sums = unsafe { [block(&bytes), copy(bytes.as_ptr(), copied.as_mut_ptr())] };
-                assert_eq!(sums, [crc_fast::crc32_iscsi(&bytes); 2], "{seed}");
+                assert_eq!(sums, [::crc32c::crc32c(&bytes); 2], "{seed}");
                 assert_eq!(copied, bytes, "{seed}");
             }
         }
@@ -350,20 +348,42 @@ mod wide {
         _mm_xor_si128(moved, next)
     }
 
-    /// Takes addresses, not references. If the compiler knows that they do not overlap, it turns the stores into a
-    /// `memcpy`, and loads everything a second time to fold it. Asks for lines before their turn, because folding
-    /// leaves the processor less room to look ahead.
+    /// The CRC of a block.
+    ///
+    /// # Safety
+    /// The processor must have the features.
+    #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
+    pub(super) unsafe fn block(block: &[u8; BLOCK_BYTES]) -> u32 {
+        // SAFETY: the block is there, and nothing is stored.
+        unsafe { sum::<false>(block.as_ptr(), std::ptr::null_mut()) }
+    }
+
+    /// Copies a block, and gives its CRC.
     ///
     /// # Safety
     /// A block must be at both addresses, and they must not overlap.
     #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
     pub(super) unsafe fn copy(from: *const u8, into: *mut u8) -> u32 {
+        // SAFETY: as the caller says.
+        unsafe { sum::<true>(from, into) }
+    }
+
+    /// Takes addresses, not references. If the compiler knows that they do not overlap, it turns the stores into a
+    /// `memcpy`, and loads everything a second time to fold it. Asks for lines before their turn, because folding
+    /// leaves the processor less room to look ahead.
+    ///
+    /// # Safety
+    /// A block must be at `from`, and with `COPIES` at both addresses, which must not overlap then.
+    #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
+    unsafe fn sum<const COPIES: bool>(from: *const u8, into: *mut u8) -> u32 {
         let register = |at: usize| {
             _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + super::AHEAD_BYTES).cast());
-            // SAFETY: the bytes are there on both sides; any alignment is allowed.
+            // SAFETY: the bytes are there, and a place for their copy; any alignment is allowed.
             unsafe {
                 let bytes = _mm512_loadu_si512(from.add(at).cast());
-                _mm512_storeu_si512(into.add(at).cast(), bytes);
+                if COPIES {
+                    _mm512_storeu_si512(into.add(at).cast(), bytes);
+                }
                 bytes
             }
         };

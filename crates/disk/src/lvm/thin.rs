@@ -7,7 +7,6 @@
 
 use crate::bytes::{le32, le64};
 use crate::source::Source;
-use crc_fast::{CrcAlgorithm, checksum};
 
 const BLOCK_BYTES: usize = 4096;
 const SECTOR_BYTES: u64 = 512;
@@ -56,7 +55,7 @@ async fn block<S: Source + ?Sized>(metadata: &S, number: u64, xor: u32) -> Resul
     let at = number.checked_mul(BLOCK_BYTES as u64).filter(|at| *at < metadata.bytes());
     let at = at.ok_or_else(|| format!("the pool's metadata name block {number}, which they do not have"))?;
     let block = metadata.read(at, BLOCK_BYTES).await.map_err(|reason| format!("the pool's metadata: {reason}"))?;
-    let sum = !(checksum(CrcAlgorithm::Crc32Iscsi, &block[4..]) as u32) ^ xor;
+    let sum = !crc32c::crc32c(&block[4..]) ^ xor;
     match sum == le32(&block, 0) && le64(&block, 8) == number {
         true => Ok(block),
         false => Err(format!("block {number} of the pool's metadata has a wrong checksum")),

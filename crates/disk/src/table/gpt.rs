@@ -6,7 +6,6 @@
 use super::{Kind, Partition, SECTORS, Table, types};
 use crate::bytes::{array, guid, le16, le32, le64};
 use crate::source::{Source, read_up_to};
-use crc_fast::{CrcAlgorithm, checksum};
 
 const SIGNATURE: &[u8] = b"EFI PART";
 
@@ -39,7 +38,7 @@ struct Copy {
 }
 
 fn crc(bytes: &[u8]) -> u32 {
-    checksum(CrcAlgorithm::Crc32IsoHdlc, bytes) as u32
+    crc32fast::hash(bytes)
 }
 
 /// Whether the first bytes of a disk have a header's signature at one of its places.

@@ -78,7 +78,7 @@ impl Checksum {
 
 /// The usual CRC-32C: reflected, initial value and final XOR all ones.
 fn crc32c(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
+    ::crc32c::crc32c(bytes)
 }
 
 fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect> {

@@ -88,7 +88,7 @@ pub const TORN: &str = "ppl.checksum";
 
 /// The log's CRC-32C.
 pub fn checksum(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    crc32c::crc32c(bytes)
 }
 
 /// The signature in the headers of the array with `set_uuid`.

@@ -47,7 +47,7 @@ fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect
 
 /// The CRC-32C of `bytes`.
 pub fn checksum(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    crc32c::crc32c(bytes)
 }
 
 /// The place of the log on one member.

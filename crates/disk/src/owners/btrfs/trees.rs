@@ -230,8 +230,7 @@ impl<'a, S: Source + ?Sized> Trees<'a, S> {
     /// Whether bytes are the node of this address and level. Its sum is checked where it is a CRC-32C.
     fn is_node(&self, node: &[u8], address: u64, level: Option<u8>) -> bool {
         const CRC_32C: u16 = 0;
-        let has_sum = le16(&self.superblock, 196) != CRC_32C
-            || crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &node[32..]) == u64::from(le32(node, 0));
+        let has_sum = le16(&self.superblock, 196) != CRC_32C || crc32c::crc32c(&node[32..]) == le32(node, 0);
         le64(node, 48) == address
             && level_of(node) <= LEVEL_MAX
             && level.is_none_or(|is| is == level_of(node))
