@@ -339,8 +339,8 @@ fn one_page_lists_all_arrays_and_passes_requests_on_to_each() {
     ] {
         assert_eq!(ask(method, route, "", "").0, expected, "{method} {route}");
     }
-    let foreign = format!("GET /v1/arrays HTTP/1.1\r\nHost: rebound.example\r\nConnection: close\r\n\r\n");
-    assert_eq!(http(&address, &foreign).0, 403);
+    let foreign = "GET /v1/arrays HTTP/1.1\r\nHost: rebound.example\r\nConnection: close\r\n\r\n";
+    assert_eq!(http(&address, foreign).0, 403);
 
     let page = format!("/{}", listed[0]["page"].as_str().expect("a page"));
     two.data.signal(Signal::KILL);
