@@ -310,10 +310,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                 || successors.iter().any(|(_, successor)| Rc::ptr_eq(successor, device))
         };
         let (first, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(is_first);
-        let takes_over = |device: &Rc<Device<M>>| {
-            self.core.is_taking_over(device) && !mutant!("replaced-before-its-successor-is-told")
-        };
-        let (taking_over, changed): (Vec<_>, Vec<_>) = changed.into_iter().partition(takes_over);
+        let (taking_over, changed): (Vec<_>, Vec<_>) =
+            changed.into_iter().partition(|device| self.core.is_taking_over(device));
         let (last, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|device| device.replacement.is_contradicted());
         for devices in [taking_over, changed, first] {
             let failures = self.write_superblocks(guard, devices).await;
@@ -425,7 +423,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             true if superblock.journal && record.resync == Resync::Clean => Resync::Clean,
             true => Resync::From(Sectors(0)),
             // An ejected member is rejected only after the last round, and the resync ran without that member.
-            false if record.rounds_pending > 1 && !mutant!("clean-before-left-behind") => superblock.resync,
+            false if record.rounds_pending > 1 => superblock.resync,
             false => record.resync,
         };
         superblock.roles.clone_from(&record.roles);

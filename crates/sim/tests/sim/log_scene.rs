@@ -469,9 +469,15 @@ pub(super) fn play_unread(seed: u64, shape: Shape, mut random: Random, seen: &mu
         };
         let (start, faults) = (data_at + at / block * block, members[index].faults());
         let range = start..start + block * random.within(1..16);
-        // Some places can be read once they are rewritten.
-        let ranges = if random.once_in(3) { &faults.bad_reads } else { &faults.latent };
-        ranges.borrow_mut().push(range);
+        // Most places can be read once they are rewritten.
+        if random.once_in(3) {
+            faults.bad_reads.borrow_mut().push(range.clone());
+            if random.once_in(2) {
+                faults.bad_writes.borrow_mut().push(range);
+            }
+        } else {
+            faults.latent.borrow_mut().push(range);
+        }
         scene.unread.borrow_mut().insert(slots[index]);
     }
     let context = format!("seed {seed}, {shape:?} without {lost:?}");
@@ -479,12 +485,15 @@ pub(super) fn play_unread(seed: u64, shape: Shape, mut random: Random, seen: &mu
     let begun = world.run(assemble(&members, AssembleOptions::default(), &world), || false).expect("no power cut");
     let is_resynced = match begun {
         Ok(array) => {
+            members.iter().for_each(|member| drop(member.faults().bad_writes.take()));
             // Other entries take the place of those that were replayed.
             world.run(scene.write_a_few(&array, &mut random), || false).expect("no power cut");
             array.status().warnings.iter().any(|warning| warning.contains("cannot be used"))
         }
         Err(refusal) => {
-            assert!(!is_whole && refusal.reason.contains("cannot be read"), "{context}: {refusal}");
+            let is_of_the_faults =
+                ["cannot be read", "simulated fault"].iter().any(|word| refusal.reason.contains(word));
+            assert!(!is_whole && is_of_the_faults, "{context}: {refusal}");
             seen.refused += 1;
             return;
         }

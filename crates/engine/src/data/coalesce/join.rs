@@ -97,6 +97,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let is_stream = stream.is_some_and(|stream| coalescer.streams.borrow_mut().is_proven(stream));
         let has_room = coalescer.dirty.is_on() && self.may_buffer(bytes);
         let is_answered = durability == Durability::Ordinary && has_room;
+        let is_covering = |write: &StripeWrite| write.is_buffered() && !mutant!("buffered-write-covers-a-later-one");
         let mut rest = from;
         while let Some(part) = rest.take_front(front_bytes(&rest, stripe_bytes)) {
             let stripes = part.at / stripe_bytes..part.end().div_ceil(stripe_bytes);
@@ -109,7 +110,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             // A write of no stream makes no other wait for its rows.
             let joined = joined
                 .filter(|write| is_stream || self.is_free_beside(write, &locks))
-                .filter(|write| has_room || !write.is_buffered());
+                .filter(|write| has_room || !is_covering(write));
             let is_single = joined.is_none() && is_part && !is_answered && part.block.len() as u64 == bytes;
             let write = match joined {
                 Some(write) => {
@@ -123,7 +124,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 self.share(&write);
             }
             // After a kill, what was answered before is written once more, and would tear a block that this part wrote.
-            if is_answered || write.is_buffered() && !mutant!("buffered-write-covers-a-later-one") {
+            if is_answered || is_covering(&write) {
                 self.buffer(&write, &part);
             }
             if is_answered {
