@@ -17,7 +17,7 @@
 
 use crate::base::buffer::Pool;
 use crate::device::Device;
-use crate::metadata::replay::{Chunks, Replayed, Slots, blocks, pieces, read_chunk, rewrite, write_chunk};
+use crate::metadata::replay::{Chunks, Replayed, Settle, Slots, read_chunk, rewrite, write_chunk};
 use crate::seam::bytes::read_bytes;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
@@ -58,9 +58,7 @@ pub(crate) async fn replay<M: Member>(
                 return Err(Refusal::new(reason).of(&device.name).field("ppl.parity_disk"));
             }
             let replay = Replay { repair: &repair, partial: &partial, slots, pool };
-            for rows in pieces(repair.rows.clone()) {
-                replay.carry_out(rows, &mut replayed).await?;
-            }
+            replay.carry_out(repair.rows.clone(), &mut replayed).await?;
             replayed.entries += 1;
         }
     }
@@ -127,27 +125,20 @@ struct Replay<'a, M> {
     pool: &'a Pool,
 }
 
-impl<'a, M: Member> Replay<'a, M> {
-    /// Writes the parity of some rows, block by block where a member cannot be read.
-    async fn carry_out(&self, rows: Range<u64>, replayed: &mut Replayed) -> Result<(), Refusal> {
-        let chunks = self.chunks(&rows).await;
-        if chunks.unreadable.is_empty() {
-            return self.settle(&rows, chunks, replayed).await;
-        }
-        for block in blocks(rows, self.slots) {
-            let chunks = self.chunks(&block).await;
-            self.settle(&block, chunks, replayed).await?;
-        }
-        Ok(())
+impl<M: Member> Settle<M> for Replay<'_, M> {
+    fn slots(&self) -> &Slots<M> {
+        self.slots
     }
 
-    async fn chunks(&self, rows: &Range<u64>) -> Chunks<'a, M> {
-        let slots = self.slots;
-        let changed = self.repair.changed_slots().map(|slot| (slot.0, slots[slot.index()].as_ref()));
-        Chunks::read(changed, rows, self.pool).await
+    fn pool(&self) -> &Pool {
+        self.pool
     }
 
-    /// Makes parity and data of these rows agree. Where a changed chunk is not here, parity stays as it is.
+    fn changed(&self) -> impl Iterator<Item = (u16, Option<&Rc<Device<M>>>)> {
+        self.repair.changed_slots().map(|slot| (slot.0, self.slots[slot.index()].as_ref()))
+    }
+
+    /// Where a changed chunk is not here, parity stays as it is.
     async fn settle(&self, rows: &Range<u64>, chunks: Chunks<'_, M>, replayed: &mut Replayed) -> Result<(), Refusal> {
         let parity = self.partial.device;
         let mut sum = match self.partial.bytes {

@@ -89,7 +89,7 @@ pub(super) struct Chunks<'a, M> {
 
 impl<'a, M: Member> Chunks<'a, M> {
     /// Reads the rows of these chunks.
-    pub(super) async fn read(
+    async fn read(
         chunks: impl Iterator<Item = (u16, Option<&'a Rc<Device<M>>>)>,
         rows: &Range<u64>,
         pool: &Pool,
@@ -111,17 +111,37 @@ impl<'a, M: Member> Chunks<'a, M> {
     }
 }
 
-/// Cuts rows into pieces that fit in memory.
-pub(super) fn pieces(rows: Range<u64>) -> impl Iterator<Item = Range<u64>> {
-    cut(rows, PIECE_BYTES)
+/// How a log's entry makes parity and data agree.
+pub(super) trait Settle<M: Member> {
+    fn slots(&self) -> &Slots<M>;
+
+    fn pool(&self) -> &Pool;
+
+    /// The chunks that the entry's write changed, by the log's own key.
+    fn changed(&self) -> impl Iterator<Item = (u16, Option<&Rc<Device<M>>>)>;
+
+    /// Makes parity and data of these rows agree. `chunks` are the changed ones.
+    async fn settle(&self, rows: &Range<u64>, chunks: Chunks<'_, M>, replayed: &mut Replayed) -> Result<(), Refusal>;
+
+    /// Makes parity and data of all these rows agree, block by block where a member cannot be read.
+    async fn carry_out(&self, rows: Range<u64>, replayed: &mut Replayed) -> Result<(), Refusal> {
+        for piece in cut(rows, PIECE_BYTES) {
+            let chunks = Chunks::read(self.changed(), &piece, self.pool()).await;
+            if chunks.unreadable.is_empty() {
+                self.settle(&piece, chunks, replayed).await?;
+                continue;
+            }
+            let units = self.slots().iter().flatten().map(|device| device.member.limits().logical_block_bytes);
+            for block in cut(piece, units.max().unwrap_or(1).into()) {
+                let chunks = Chunks::read(self.changed(), &block, self.pool()).await;
+                self.settle(&block, chunks, replayed).await?;
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Cuts rows into blocks: of a piece that cannot be read, the most can.
-pub(super) fn blocks<M: Member>(rows: Range<u64>, slots: &Slots<M>) -> impl Iterator<Item = Range<u64>> {
-    let units = slots.iter().flatten().map(|device| device.member.limits().logical_block_bytes);
-    cut(rows, units.max().unwrap_or(1).into())
-}
-
+/// Cuts rows into parts of `unit` bytes.
 fn cut(rows: Range<u64>, unit: u64) -> impl Iterator<Item = Range<u64>> {
     rows.clone().step_by(unit as usize).map(move |start| start..(start + unit).min(rows.end))
 }

@@ -13,7 +13,7 @@
 use crate::base::buffer::Pool;
 use crate::base::range_set::Ranges;
 use crate::device::Device;
-use crate::metadata::replay::{Chunks, Replayed, Slots, blocks, pieces, read_chunk, rewrite, write_chunk};
+use crate::metadata::replay::{Chunks, Replayed, Settle, Slots, read_chunk, rewrite, write_chunk};
 use crate::metadata::stripe_log::found::{check_current, of_member, read, records_of};
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
@@ -155,9 +155,7 @@ pub(crate) async fn replay<M: Member>(
     }
     for ((start, end, _), (entry, stripe, jobs)) in &by_rows {
         let repair = Repair { entry, stripe, jobs, start: *start, kernel, slots, pool };
-        for rows in pieces(*start..*end) {
-            repair.carry_out(rows, &mut replayed).await?;
-        }
+        repair.carry_out(*start..*end, &mut replayed).await?;
         replayed.entries += 1;
     }
     replayed.end(slots).await
@@ -280,61 +278,6 @@ impl<'a, M: Member> Repair<'a, M> {
         jobs.into_iter().filter_map(|(role, job)| Some((role, job.as_ref()?, self.device(role)?)))
     }
 
-    /// Makes parities and data of `rows` agree, block by block where a member cannot be read.
-    async fn carry_out(&self, rows: Range<u64>, replayed: &mut Replayed) -> Result<(), Refusal> {
-        let chunks = self.chunks(&rows).await;
-        if chunks.unreadable.is_empty() {
-            return self.settle(&rows, chunks, replayed).await;
-        }
-        for block in blocks(rows, self.slots) {
-            let chunks = self.chunks(&block).await;
-            self.settle(&block, chunks, replayed).await?;
-        }
-        Ok(())
-    }
-
-    async fn chunks(&self, rows: &Range<u64>) -> Chunks<'a, M> {
-        let changed = self.entry.changed.iter().map(|index| (index, self.device(Role::Data(index))));
-        Chunks::read(changed, rows, self.pool).await
-    }
-
-    async fn settle(
-        &self,
-        rows: &Range<u64>,
-        mut chunks: Chunks<'_, M>,
-        replayed: &mut Replayed,
-    ) -> Result<(), Refusal> {
-        if chunks.lost() == 0 {
-            return self.write(rows, &chunks.known, None).await;
-        }
-        if self.entry.changed.iter().count() > 1 {
-            replayed.unknown_bytes += rows.end - rows.start;
-        }
-        let lost = match (&chunks.absent[..], &chunks.unreadable[..]) {
-            (&[lost], []) | ([], &[(lost, _)]) => lost,
-            (_, []) => return Ok(()),
-            (_, [(_, device), ..]) => {
-                replayed.leave_unsettled(device, rows, "cannot be read, and parity lacks another chunk as well");
-                return Ok(());
-            }
-        };
-        match (self.solve(lost, rows, &chunks.known).await?, chunks.unreadable.first()) {
-            (Some((source, solved)), unreadable) => {
-                if let Some((_, device)) = unreadable {
-                    rewrite(device, rows, solved.clone(), replayed, self.pool).await;
-                }
-                // This parity says what the chunk is; the other is to say the same.
-                chunks.known.push((lost, solved));
-                self.write(rows, &chunks.known, Some(source)).await
-            }
-            (None, Some((_, device))) => {
-                replayed.leave_unsettled(device, rows, "cannot be read, and neither can their parity");
-                Ok(())
-            }
-            (None, None) => Ok(()),
-        }
-    }
-
     /// What the chunk `lost` is by the first parity that can be read, and which parity that is.
     async fn solve(
         &self,
@@ -378,5 +321,56 @@ impl<'a, M: Member> Repair<'a, M> {
             write_chunk(device, rows, sum, Why::Parity, self.pool).await?;
         }
         Ok(())
+    }
+}
+
+impl<M: Member> Settle<M> for Repair<'_, M> {
+    fn slots(&self) -> &Slots<M> {
+        self.slots
+    }
+
+    fn pool(&self) -> &Pool {
+        self.pool
+    }
+
+    fn changed(&self) -> impl Iterator<Item = (u16, Option<&Rc<Device<M>>>)> {
+        self.entry.changed.iter().map(|index| (index, self.device(Role::Data(index))))
+    }
+
+    async fn settle(
+        &self,
+        rows: &Range<u64>,
+        mut chunks: Chunks<'_, M>,
+        replayed: &mut Replayed,
+    ) -> Result<(), Refusal> {
+        if chunks.lost() == 0 {
+            return self.write(rows, &chunks.known, None).await;
+        }
+        if self.entry.changed.iter().count() > 1 {
+            replayed.unknown_bytes += rows.end - rows.start;
+        }
+        let lost = match (&chunks.absent[..], &chunks.unreadable[..]) {
+            (&[lost], []) | ([], &[(lost, _)]) => lost,
+            (_, []) => return Ok(()),
+            (_, [(_, device), ..]) => {
+                replayed.leave_unsettled(device, rows, "cannot be read, and parity lacks another chunk as well");
+                return Ok(());
+            }
+        };
+        match (self.solve(lost, rows, &chunks.known).await?, chunks.unreadable.first()) {
+            (Some((source, solved)), unreadable) => {
+                if let Some((_, device)) = unreadable {
+                    rewrite(device, rows, solved.clone(), replayed, self.pool).await;
+                }
+                // This parity says what the chunk is; the other is to say the same.
+                chunks.known.push((lost, solved));
+                self.write(rows, &chunks.known, Some(source)).await
+            }
+            (None, Some((_, device))) => {
+                replayed.leave_unsettled(device, rows, "cannot be read, and neither can their parity");
+                Ok(())
+            }
+            (None, None) => Ok(()),
+        }
     }
 }
