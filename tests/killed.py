@@ -6,7 +6,7 @@
 
 After each kill but the last, through the server that was started next: no block is torn, and each is as it was promised.
 That is what was answered, or anything sent after it. The kernel's md, which does not know mdspace's write buffer, finds
-what was flushed if the cache was writeback. What is read stays what it is until all members agree again, and a scrub then finds nothing wrong.
+what was flushed unless the cache was writethrough. What is read stays what it is until all members agree again, and a scrub then finds nothing wrong.
 
 Some lives are in an overlay, which promises what was flushed and leaves the members as they are. It lasts until it is
 committed; some commits are killed, and then repeated.
@@ -26,7 +26,7 @@ import sys
 import threading
 
 BLOCK = 4096
-DEPTH = 16
+DEPTHS = [1, 4, 16]
 # Name, arguments of create, members. Together at most 15: as many disks as a guest of the judge's takes.
 ARRAYS = [
     ("raid5", ["--level", "5", "--bitmap", "internal"], 3),
@@ -193,12 +193,18 @@ class Load:
 
     def __init__(self, array, choice):
         self.array, self.model, self.choice = array, array.model, choice
+        self.depth = choice.choice(DEPTHS)
+        self.next = choice.choice([None, 0])  # where a linear writer goes on
         self.busy = set()  # blocks of writes under way
         self.answered = {}  # of what was answered and not flushed: block -> version
         self.writes = self.flushes = self.under_way = 0
 
     def blocks(self):
         total = len(self.model.known)
+        if self.next is not None:
+            first = self.next if self.next + 4 <= total and self.choice.random() < 0.98 else self.choice.randrange(total - 4)
+            self.next = first + 4
+            return range(first, first + 4)
         count = self.choice.choice([1, 1, 1, 2, 5, 16, 48])
         first = self.choice.randrange(total - count)
         return range(first, first + count)
@@ -244,7 +250,7 @@ class Load:
         timer.start()
         try:
             while True:
-                while client.aio_in_flight() < DEPTH:
+                while client.aio_in_flight() < self.depth:
                     self.flush(client) if self.choice.random() < 0.03 else self.write(client)
                 self.under_way = client.aio_in_flight()
                 client.poll(-1)
@@ -264,7 +270,7 @@ def run(mdspace, directory, rounds, seed):
     writes = flushes = midway = layered = 0
     for number in range(rounds + len(arrays)):
         array = arrays[number % len(arrays)]
-        array.cache = choice.choice(["writethrough", "writeback"])
+        array.cache = choice.choice(["writethrough", "streams", "writeback"])
         array.move(choice)
         server = Server(array)
         try:

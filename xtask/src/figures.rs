@@ -108,9 +108,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             let members_text = members.to_string();
             let shape = ["--count", "--level", level, "--members", &members_text, "--size", "32M"];
             let ours = bench(&shape, &[])?;
-            let cached = bench(&[&shape[..], &["--writeback"]].concat(), &[])?;
+            let of = |cache| bench(&[&shape[..], &["--cache", cache]].concat(), &[]);
+            let (through, back) = (of("writethrough")?, of("writeback")?);
             let theirs = driver_counts(level, members, &ours["levels"][0])?;
-            document.add(counts_table(&ours["levels"][0], &cached["levels"][0], &theirs)?);
+            document.add(counts_table([&ours, &through, &back].map(|counted| &counted["levels"][0]), &theirs)?);
         }
     }
     if document.begin(TIMES) {
@@ -236,8 +237,9 @@ const HEAD: &str = "\
 
 These are exact counts and not times: bytes that all members read and write for each byte written to the array, and
 transfers for each request. For mdspace the engine counts the transfers that it gives to members. For md (Linux 6.1 in
-User Mode Linux, over loop devices) they are the members' statistics for the same writes by fio. \"Writeback\" answers
-writes from memory, as `serve --cache writeback` does. \"Least\" is the cost of full stripes, data and parity.
+User Mode Linux, over loop devices) they are the members' statistics for the same writes by fio. \"Writethrough\" and
+\"writeback\" are values of `serve --cache` ([write modes](tuning.md#write-modes)); the first row has the default.
+\"Least\" is the cost of full stripes, data and parity.
 ";
 
 const TIMES: &str = "
@@ -614,14 +616,15 @@ fn number(value: &Value) -> Result<f64> {
     value.as_f64().context("a number is missing in what mdspace bench printed")
 }
 
-fn counts_table(ours: &Value, cached: &Value, theirs: &[[f64; 4]]) -> Result<String> {
+fn counts_table([ours, through, back]: [&Value; 3], theirs: &[[f64; 4]]) -> Result<String> {
     let (name, members) = (title(ours)?, &ours["members"]);
     let mut text = format!(
         "\n### {name}, {members} members\n\n\
          | writes | | read | written | least | reads / request | writes / request |\n|---|---|---|---|---|---|---|\n"
     );
     let counts = |of: &Value| Ok::<_, anyhow::Error>(of["counts"].as_array().context("no counts")?.clone());
-    for ((count, cached), driver) in counts(ours)?.iter().zip(&counts(cached)?).zip(theirs) {
+    let (ours, through, back) = (counts(ours)?, counts(through)?, counts(back)?);
+    for (((count, through), back), driver) in ours.iter().zip(&through).zip(&back).zip(theirs) {
         let requests = number(&count["requests"])?;
         let bytes = requests * number(&count["request_bytes"])?;
         let order = count["order"].as_str().context("no order")?;
@@ -632,10 +635,15 @@ fn counts_table(ours: &Value, cached: &Value, theirs: &[[f64; 4]]) -> Result<Str
             let field = |name: &str| number(&of[name]);
             Ok([field("read_bytes")?, field("written_bytes")?, field("reads")?, field("writes")?])
         };
-        let (ours, cached) = (transfers(count)?, transfers(cached)?);
+        let (ours, through, back) = (transfers(count)?, transfers(through)?, transfers(back)?);
         let [reads, read, writes, written] = *driver;
         let theirs = [read * 512.0, written * 512.0, reads, writes];
-        let columns = [(&*what, "mdspace", ours), ("", "mdspace, writeback", cached), ("", "md", theirs)];
+        let columns = [
+            (&*what, "mdspace", ours),
+            ("", "mdspace, writethrough", through),
+            ("", "mdspace, writeback", back),
+            ("", "md", theirs),
+        ];
         for (what, who, [read, written, reads, writes]) in columns {
             let (read, written) = (read / bytes, written / bytes);
             let (reads, writes) = (reads / requests, writes / requests);

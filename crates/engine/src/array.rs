@@ -15,6 +15,7 @@ use crate::control::grow::Growth;
 use crate::control::joining::Overwrite;
 use crate::control::status::Status;
 use crate::control::sweep::{DoubtfulZeros, Resynced, ScrubReport, ScrubRequest, SweepTransfers, SyncSpeed};
+use crate::data::coalesce::WriteBack;
 use crate::data::stripe_size::StripeSize;
 use crate::device::checksums::{ChecksumMemory, Verify};
 use crate::metadata::bitmap::BitmapPolicy;
@@ -174,11 +175,19 @@ impl<M: Member, C: Clock> Array<M, C> {
         self.0.status()
     }
 
-    /// Answers writes from memory and writes them out later, until the array is stopped; a flush makes them
+    /// Answers these writes from memory and writes them out later, until the array is stopped; a flush makes them
     /// durable. The server runs this beside the requests, to its end. Levels without parity go on writing
     /// through.
-    pub async fn write_back(&self) {
-        self.0.data.write_back().await
+    pub async fn write_back(&self, answers: WriteBack) {
+        self.0.data.write_back(answers).await
+    }
+
+    /// Answers no more writes from memory, until the array is stopped. What was answered is written.
+    ///
+    /// # Errors
+    /// Some of it cannot be written; reads of it and flushes fail.
+    pub async fn write_through(&self) -> Result<(), ArrayError> {
+        self.0.data.write_through().await
     }
 
     /// Whether [`Array::write_back`] would answer writes that are lost with the process: the array has no write buffer

@@ -45,6 +45,7 @@ pub use control::sweep::{
     ArrayPart, DoubtfulZeros, FINDINGS_LISTED_MAX, Finding, FindingVerdict, Findings, MemberCount, MemberPart, Outcome,
     Resynced, ScrubAction, ScrubCounts, ScrubReport, ScrubRequest, ScrubState, SweepStatus, SweepTransfers, SyncSpeed,
 };
+pub use data::coalesce::WriteBack;
 pub use data::stripe_size::{STRIPE_SIZE_MIN, StripeSize};
 pub use device::checksums::{ChecksumMemory, Verify};
 pub use device::write_buffer::WriteBuffer;

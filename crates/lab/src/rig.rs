@@ -4,7 +4,7 @@ use crate::drive::{Diskstats, Model, Station, Tally};
 use crate::host::{Host, HostTime};
 use crate::member::{LabMember, Trace, Traced};
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, Candidate, Clock, Pool};
+use engine::{Array, AssembleOptions, Candidate, Clock, Pool, WriteBack};
 use format::geometry::Level;
 use format::integrity::bytes_for;
 use format::placement::BitmapChoice;
@@ -81,6 +81,7 @@ impl Rig {
             assemble(&members, &setup.options, &pool, &world.clock()).await
         };
         let array = world.run(made, || false).expect("the run is not stopped");
+        write_back(&world, &array, &setup.options);
         Self { world, array, host, members, options: setup.options, pool, stations, trace }
     }
 
@@ -89,6 +90,7 @@ impl Rig {
         let clock = self.world.clock();
         let again = assemble(&self.members, &self.options, &self.pool, &clock);
         self.array = self.world.run(again, || false).expect("the run is not stopped");
+        write_back(&self.world, &self.array, &self.options);
     }
 
     /// The drives.
@@ -130,6 +132,10 @@ impl Rig {
 impl Drop for Rig {
     /// Drops the tasks that still run in the world: they hold the world itself.
     fn drop(&mut self) {
+        if self.array.status().cache.write_back.is_some() {
+            let written = self.world.run(self.array.write_through(), || false);
+            drop(written); // an experiment's members may have failed
+        }
         self.world.run(std::future::pending::<()>(), || true);
     }
 }
@@ -139,6 +145,14 @@ const POOL_BYTES: usize = 64 << 20;
 
 fn candidate(member: &LabMember) -> Candidate<LabMember> {
     Candidate { name: member.name(), member: member.clone() }
+}
+
+/// Has the array answer what `mdspace serve` answers from memory, unless it is not to gather at all.
+fn write_back(world: &World, array: &LabArray, options: &AssembleOptions) {
+    if options.gather_bytes > 0 {
+        let array = array.clone();
+        world.spawn(async move { array.write_back(WriteBack::Streams).await });
+    }
 }
 
 async fn make(setup: &Setup, members: &[LabMember], pool: &Pool, clock: &VirtualClock) {

@@ -98,9 +98,9 @@ pub(crate) struct Machine {
     pub(crate) kernel: Option<&'static Kernel>,
     /// The maps of members that are images of failing disks.
     pub(crate) maps: Maps,
-    /// Whether writes are answered from memory, which then has to outlive the process.
+    /// Which writes are answered from memory that outlives the process, if any.
     #[cfg(feature = "command")]
-    pub(crate) answers_from_memory: std::cell::Cell<bool>,
+    pub(crate) write_back: std::cell::Cell<Option<engine::WriteBack>>,
     /// Takes all writes to members, if there is one.
     overlay: Option<Arc<OverlayDirectory>>,
     /// Threads for work that may wait for a file system.
@@ -151,7 +151,7 @@ impl Machine {
             maps: Maps::default(),
             overlay: None,
             #[cfg(feature = "command")]
-            answers_from_memory: std::cell::Cell::new(false),
+            write_back: std::cell::Cell::new(None),
             #[cfg(feature = "command")]
             blocking: BlockingPool::default(),
         })
@@ -314,10 +314,10 @@ impl Machine {
             return Offer { write_buffer: Some(write_buffer::refusing_any()), ..offer };
         }
         #[cfg(feature = "command")]
-        let is_needed = self.answers_from_memory.get();
+        let answers = self.write_back.get();
         #[cfg(not(feature = "command"))]
-        let is_needed = false;
-        Offer { write_buffer: Some(write_buffer::finder(purpose, is_needed)), ..offer }
+        let answers = None;
+        Offer { write_buffer: Some(write_buffer::finder(purpose, answers)), ..offer }
     }
 
     /// Puts memory over the members of an array that has a log. Assembly replays the log into it.

@@ -5,11 +5,13 @@
 //! what is left there counts no more, and nothing finds it. The layout is `format::write_buffer`'s.
 
 use crate::machine::Purpose;
-use engine::{FindWriteBuffer, Refusal, WriteBuffer};
+use engine::{FindWriteBuffer, Refusal, WriteBack, WriteBuffer};
 use format::write_buffer::{Header, memory_bytes};
 use io::SharedMemory;
 use std::fmt::Write as _;
 use std::io::{Error, ErrorKind};
+#[cfg(feature = "command")]
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A file system in memory that every user may write to.
@@ -19,8 +21,9 @@ const PLACE: &str = "/dev/shm";
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Blocks of a buffer: room for all that an array answers from memory at a time, and for small writes, which take a block
-/// each. A small file system in memory gets fewer, down to the least that pays.
+/// each. Streams need a few stripes alone. A small file system in memory gets fewer, down to the least that pays.
 const BLOCKS: u32 = 20 << 10;
+const BLOCKS_OF_STREAMS: u32 = 8 << 10;
 const BLOCKS_MIN: u32 = 1 << 10;
 
 /// A buffer in use. Its file is removed once nothing is in it.
@@ -41,11 +44,11 @@ impl Drop for Kept {
     }
 }
 
-/// Finds the buffer of an array that is opened for `purpose`; makes one if it `is_needed`.
-pub(crate) fn finder(purpose: Purpose, is_needed: bool) -> FindWriteBuffer {
+/// Finds the buffer of an array that is opened for `purpose`; makes one if writes are to be answered from memory.
+pub(crate) fn finder(purpose: Purpose, answers: Option<WriteBack>) -> FindWriteBuffer {
     Box::new(move |uuid| {
         let Some(path) = path_of(uuid) else { return Ok(None) };
-        find(&path, purpose, is_needed).map_err(|error| {
+        find(&path, purpose, answers).map_err(|error| {
             Refusal::new(format!("{}: {error}", path.display()))
                 .field("write buffer")
                 .advice("it may hold writes that a killed server had answered; its owner can open the array")
@@ -66,7 +69,7 @@ pub(crate) fn refusing_any() -> FindWriteBuffer {
     })
 }
 
-fn find(path: &Path, purpose: Purpose, is_needed: bool) -> Result<Option<WriteBuffer>, Error> {
+fn find(path: &Path, purpose: Purpose, answers: Option<WriteBack>) -> Result<Option<WriteBuffer>, Error> {
     if purpose != Purpose::Write {
         return match std::fs::read(path) {
             Ok(bytes) => Ok(Some(Box::new(bytes))),
@@ -77,12 +80,16 @@ fn find(path: &Path, purpose: Purpose, is_needed: bool) -> Result<Option<WriteBu
     if let Some(there) = SharedMemory::open(path)? {
         return Ok(Some(Box::new(Kept(there))));
     }
-    Ok(if is_needed { made(path).map(|memory| Box::new(Kept(memory)) as WriteBuffer) } else { None })
+    let blocks = match answers {
+        None => return Ok(None),
+        Some(WriteBack::Streams) => BLOCKS_OF_STREAMS,
+        Some(WriteBack::All) => BLOCKS,
+    };
+    Ok(made(path, blocks).map(|memory| Box::new(Kept(memory)) as WriteBuffer))
 }
 
 /// A new buffer, as large as the file system allows; `None` if it allows none, of which the server warns.
-fn made(path: &Path) -> Option<SharedMemory> {
-    let mut blocks = BLOCKS;
+fn made(path: &Path, mut blocks: u32) -> Option<SharedMemory> {
     loop {
         match SharedMemory::open_or_create(path, memory_bytes(blocks)) {
             Ok(memory) => return Some(memory),
@@ -93,6 +100,22 @@ fn made(path: &Path) -> Option<SharedMemory> {
             Err(_) => blocks /= 2,
         }
     }
+}
+
+/// Whether the memory outlives the server by itself, so that `serve` may rely on it unasked. A container's memory may end
+/// with the container, and with it a server that is the container's own.
+#[cfg(feature = "command")]
+pub(crate) fn outlives_the_server() -> bool {
+    /// The inode of the first PID namespace (`PROC_PID_INIT_INO` in the kernel's `include/linux/proc_ns.h`).
+    const FIRST_PROCESSES: u64 = 0xefff_fffc;
+    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() == FIRST_PROCESSES)
+}
+
+/// Whether the file of an array's buffer is there. A login manager may remove it when its owner logs out (`RemoveIPC` of
+/// systemd's).
+#[cfg(feature = "command")]
+pub(crate) fn is_there(uuid: [u8; 16]) -> bool {
+    path_of(uuid).is_some_and(|path| path.exists())
 }
 
 /// `None` on systems without such a file system.

@@ -12,6 +12,7 @@ pub mod foreign;
 #[cfg(not(test))]
 pub mod history;
 pub mod judge;
+mod kept_memory;
 pub mod member;
 mod parity_log;
 pub mod rows;
@@ -20,5 +21,6 @@ pub mod swarm;
 pub mod truth;
 
 pub use faults::Faults;
+pub use kept_memory::KeptMemory;
 pub use member::{SimMember, Zeroing};
 pub use world::{Random, VirtualClock, World};

@@ -285,7 +285,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "ahead-not-forgotten",
         broken: "what was read ahead of a stripe stays when the stripe is written to",
-        by: Seed(596),
+        by: Seed(9585),
     },
     Mutant { name: "ahead-of-a-write", broken: "a stripe is read ahead while it is being written to", by: Seed(388) },
     Mutant {
@@ -630,17 +630,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "answered-and-not-buffered",
         broken: "a write is answered from memory without a place in the write buffer, and a kill loses it",
-        by: Seed(2_530),
+        by: Test("coalescing::kills::a_stream_that_was_answered_from_memory_is_there_after_a_kill"),
     },
     Mutant {
         name: "buffer-not-freed",
         broken: "what the members have stays in the write buffer, and an assembly writes it over later data",
-        by: Seed(65),
+        by: Seed(85),
     },
     Mutant {
         name: "buffer-not-announced",
         broken: "a superblock is written that the write buffer does not name, so that the buffer does not count",
-        by: Seed(1_182),
+        by: Seed(2530),
     },
     Mutant {
         name: "foreign-buffer-believed",
@@ -655,7 +655,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "buffered-beside-foreign-superblocks",
         broken: "writes are answered from the write buffer while the members have superblocks of other software",
-        by: Seed(30_331),
+        by: Test("coalescing::kills::no_write_is_answered_from_memory_that_does_not_count"),
     },
     Mutant {
         name: "zeros-cut-in-a-block",
@@ -705,6 +705,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "buffered-write-covers-a-later-one",
         broken: "after a kill, a write that was answered from memory covers a part of a later one in the same block",
-        by: Seed(600_125_350),
+        by: Test("coalescing::kills::a_kill_amid_a_write_over_an_answered_one_tears_no_block"),
     },
 ];

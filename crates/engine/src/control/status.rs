@@ -223,6 +223,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             checksums: self.checksum_status(),
             cache: CacheStatus {
                 waiting_bytes: self.data.coalescer.waiting_bytes(),
+                write_back: self.data.coalescer.write_back(),
                 ..self.data.cache.borrow().status()
             },
             kernel: self.core.info.kernel.name(),

@@ -22,6 +22,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::data::coalesce::WriteBack;
 use crate::plan::planner::ChunkTransfer;
 use format::geometry::Role;
 use serde::Serialize;
@@ -41,6 +42,8 @@ pub struct CacheStatus {
     pub recalled_bytes: u64,
     /// Data that waits for the rest of its stripe, or was answered from memory and is not on the members yet.
     pub waiting_bytes: u64,
+    /// Which writes are answered from memory, if any.
+    pub write_back: Option<WriteBack>,
 }
 
 /// Bytes of a chunk in a row.
@@ -125,7 +128,7 @@ impl StripeCache {
     pub(crate) fn status(&self) -> CacheStatus {
         let bytes = |pages: usize| (pages * PAGE_BYTES) as u64;
         let (bytes_max, held) = (bytes(self.pages_max), bytes(self.held));
-        CacheStatus { bytes_max, bytes: held, recalled_bytes: self.recalled, waiting_bytes: 0 }
+        CacheStatus { bytes_max, bytes: held, recalled_bytes: self.recalled, waiting_bytes: 0, write_back: None }
     }
 
     /// Whether nothing is ever cached, because members answer at once.

@@ -74,7 +74,6 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 let range = at..at + from.len() as u64;
                 self.coalesce(parity, at, from, durability).await?;
                 self.coalescer.written_over(&range);
-                self.limit_dirty().await;
             }
             Geometry::Mapping(mapping) => match self.write_now(at, &from) {
                 Some(written) => written?,

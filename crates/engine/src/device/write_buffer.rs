@@ -116,6 +116,11 @@ impl BufferedWrites {
         self.0.borrow_mut().is_vouched_for = true;
     }
 
+    /// How many bytes it can hold.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.0.borrow().header.blocks) * BLOCK_BYTES as u64
+    }
+
     /// Whether it takes a write of so many bytes, cut into `parts`.
     pub(crate) fn has_room(&self, bytes: u64, parts: u64) -> bool {
         let state = self.0.borrow();

@@ -20,6 +20,10 @@ const DRIVES: u16 = 8;
 /// The speed of all drives together, in MB/s.
 const DRIVES_SPEED: f64 = 800.0;
 
+/// The most that waits in memory: three quarters of the write buffer of `mdspace serve`. It is full before anything is
+/// measured, so that what is answered is what the drives write.
+const IN_MEMORY_BYTES: u64 = 24 << 20;
+
 /// Whether a write may wait for other writes to its stripe.
 #[derive(Clone, Copy, PartialEq)]
 enum Gather {
@@ -28,10 +32,8 @@ enum Gather {
 }
 
 fn rig(model: Model, partitions: u16, gather: Gather) -> Rig {
-    let mut options = AssembleOptions::default();
-    if gather == Gather::Never {
-        options.gather_bytes = 0;
-    }
+    let gather_bytes = if gather == Gather::Never { 0 } else { IN_MEMORY_BYTES };
+    let options = AssembleOptions { gather_bytes, ..AssembleOptions::default() };
     Rig::new(Setup {
         model,
         drives: DRIVES,

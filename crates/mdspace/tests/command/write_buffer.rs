@@ -1,9 +1,10 @@
-//! Writes that a killed server had answered from memory: the next server has them, and nothing else opens the array as if
-//! there were none.
+//! Writes that are answered from memory: those of streams unless the user says otherwise, and what becomes of them when the
+//! server is killed. The next server has them, and nothing opens the array as if there were none.
 
 use crate::support::nbd::Nbd;
 use crate::support::{Server, Workplace, parsed};
 use rustix::process::Signal;
+use std::os::unix::fs::MetadataExt;
 
 const PAGE: usize = 4096;
 
@@ -34,20 +35,107 @@ fn the_next_server_has_what_a_killed_one_had_answered() {
     let here = created();
     kill_after_a_write(&here);
     let members = here.contents(&["a", "b", "c"]);
-    here.run("read a b c --output out").expect(2, &["write buffer", "4096 bytes", "--force"]);
+    here.run("read a b c --output out").expect(0, &["4096 bytes of writes that members may lack"]);
+    assert!(is_written(&here), "what was answered is read, too");
+    here.run("scrub a b c").ok();
     here.run("serve a b c --overlay over").expect(2, &["write buffer", "without the overlay"]);
-    assert!(here.contents(&["a", "b", "c"]) == members, "a refusal has changed a member");
+    assert!(here.contents(&["a", "b", "c"]) == members, "what looks or is refused has changed a member");
 
     let server = Server::of(&here, "serve a b c");
     assert!(Nbd::connect(&socket(&here)).read(7 * PAGE as u64, PAGE as u32).iter().all(|byte| *byte == 7));
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
-    here.run("read a b c --output out").ok();
-    assert!(here.contents(&["out"])[0][7 * PAGE..8 * PAGE].iter().all(|byte| *byte == 7));
+    here.run("read a b c --output out --overwrite").ok();
+    assert!(is_written(&here));
+}
+
+/// Whether the page is in what was read.
+fn is_written(here: &Workplace) -> bool {
+    here.contents(&["out"])[0][7 * PAGE..8 * PAGE].iter().all(|byte| *byte == 7)
+}
+
+/// Whether the system has memory that outlives a server, so that linear writes are answered from memory unasked.
+fn answers_streams() -> bool {
+    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() == 0xefff_fffc)
+}
+
+/// Writes 40 pages one after another, without a flush.
+fn write_a_stream(here: &Workplace) {
+    let mut client = Nbd::connect(&socket(here));
+    for page in 0..40 {
+        client.request(1, page * PAGE as u64, PAGE as u32, &[page as u8; PAGE]);
+        client.reply();
+    }
+}
+
+/// Bytes that members have written.
+fn written(here: &Workplace) -> u64 {
+    let status = parsed(&here.run("status --json").ok().text());
+    let members = status["members"].as_array().expect("a list");
+    members.iter().map(|member| member["written_bytes"].as_u64().expect("a number")).sum()
 }
 
 #[test]
-fn what_was_answered_is_dropped_only_by_force_once_other_software_has_written_the_members() {
+fn a_stream_that_a_killed_server_had_answered_is_there_again() {
+    let here = created();
+    let server = Server::of(&here, "serve a b c");
+    write_a_stream(&here);
+    let answers = parsed(&here.run("status --json").ok().text())["cache"]["write_back"].clone();
+    assert_eq!(answers.as_str(), answers_streams().then_some("streams"));
+    server.signal(Signal::KILL);
+    assert_eq!(server.wait(), None);
+    let server = Server::of(&here, "serve a b c");
+    let mut client = Nbd::connect(&socket(&here));
+    for page in 0..40 {
+        assert!(client.read(page * PAGE as u64, PAGE as u32).iter().all(|byte| *byte == page as u8), "page {page}");
+    }
+    drop(client);
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_stream_writes_each_byte_once_unless_it_is_written_through() {
+    for (cache, is_cheap) in [("streams", answers_streams()), ("writethrough", false), ("writeback", true)] {
+        let here = created();
+        let server = Server::of(&here, &format!("serve a b c --cache {cache}"));
+        let before = written(&here);
+        let mut client = Nbd::connect(&socket(&here));
+        for page in 0..1024 {
+            client.request(1, page * PAGE as u64, PAGE as u32, &[7; PAGE]);
+            client.reply();
+        }
+        client.request(3, 0, 0, &[]);
+        client.reply();
+        let each = (written(&here) - before) as f64 / (1024.0 * PAGE as f64);
+        // Two data members and parity: 1.5, and 2 where each write has its parity written.
+        assert_eq!(each < 1.6, is_cheap, "{cache}: {each:.3} bytes for each");
+        drop(client);
+        here.run("stop").ok();
+        assert_eq!(server.wait(), Some(0));
+    }
+}
+
+#[test]
+fn a_server_whose_memory_is_removed_writes_through() {
+    let here = created();
+    let server = Server::of(&here, "serve a b c --cache writeback");
+    let uuid = parsed(&here.run("status --json").ok().text())["uuid"].as_str().expect("a text").replace(':', "");
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("Linux");
+    std::fs::remove_file(format!("/dev/shm/mdspace-{uuid}.{}.writes", boot.trim())).expect("its buffer");
+    while !parsed(&here.run("status --json").ok().text())["cache"]["write_back"].is_null() {}
+    let before = written(&here);
+    let mut client = Nbd::connect(&socket(&here));
+    client.request(1, 7 * PAGE as u64, PAGE as u32, &[7; PAGE]);
+    client.reply();
+    assert!(written(&here) > before, "it is on the members");
+    drop(client);
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn what_was_answered_is_lost_once_other_software_has_written_the_members_and_a_warning_says_so() {
     let here = created();
     kill_after_a_write(&here);
     // As the kernel's md does at its first write: later events, and a time without microseconds.
@@ -62,8 +150,10 @@ fn what_was_answered_is_dropped_only_by_force_once_other_software_has_written_th
         superblock[216..220].copy_from_slice(&sum.to_le_bytes());
         std::fs::write(&path, member).expect("written");
     }
-    here.run("serve a b c").expect(2, &["write buffer", "other software has written the members", "--force"]);
-    let server = Server::of(&here, "serve a b c --force");
+    here.run("read a b c --output out").expect(0, &["other software has written the members since", "they are lost"]);
+    let server = Server::of(&here, "serve a b c");
+    let warnings = parsed(&here.run("status --json").ok().text())["warnings"].to_string();
+    assert!(warnings.contains("4096 bytes") && warnings.contains("they are lost"), "{warnings}");
     assert!(Nbd::connect(&socket(&here)).read(7 * PAGE as u64, PAGE as u32).iter().all(|byte| *byte == 0));
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));

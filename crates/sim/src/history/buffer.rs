@@ -5,10 +5,10 @@
 
 use super::run::Runner;
 use super::step::Step;
+use crate::kept_memory::KeptMemory;
 use crate::truth::Truth;
-use engine::{FindWriteBuffer, WriteBuffer};
+use engine::FindWriteBuffer;
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 
 /// So few blocks that writes find no room now and then.
 const BLOCKS: u32 = 24;
@@ -16,45 +16,22 @@ const BLOCKS: u32 = 24;
 /// The buffer, and what it promises.
 #[derive(Default)]
 pub(super) struct Buffer {
-    memory: Rc<RefCell<Vec<u8>>>,
+    memory: KeptMemory,
     /// What the next assembly has to show, since the last life was killed.
     promised: RefCell<Option<Truth>>,
     /// Whether md has used the members since.
     pub(super) is_overtaken: Cell<bool>,
 }
 
-/// The memory while an array has it. Dropped, it is left as it is.
-struct Lent {
-    bytes: Vec<u8>,
-    home: Rc<RefCell<Vec<u8>>>,
-}
-
-impl AsMut<[u8]> for Lent {
-    fn as_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        self.home.replace(std::mem::take(&mut self.bytes));
-    }
-}
-
 impl Buffer {
     /// What an assembly is given.
     pub(super) fn lend(&self) -> FindWriteBuffer {
-        let home = self.memory.clone();
-        Box::new(move |_| {
-            let mut bytes = home.take();
-            bytes.resize(format::write_buffer::memory_bytes(BLOCKS), 0);
-            Ok(Some(Box::new(Lent { bytes, home }) as WriteBuffer))
-        })
+        self.memory.lend(BLOCKS)
     }
 
     /// The memory and all that it promised are gone.
     pub(super) fn lose(&self) {
-        self.memory.take();
+        self.memory.lose();
         self.promised.take();
         self.is_overtaken.set(false);
     }

@@ -2,7 +2,7 @@
 
 use crate::member::{SimMember, Zeroing};
 use engine::create::{Contents, Newcomer, Recipe};
-use engine::{AssembleOptions, BitmapClearing, BitmapPolicy, Candidate, StripeSize, SweepTransfers};
+use engine::{AssembleOptions, BitmapClearing, BitmapPolicy, Candidate, StripeSize, SweepTransfers, WriteBack};
 use format::geometry::{Level, default_layout};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
@@ -54,6 +54,8 @@ pub struct Setup {
     pub sweep_transfers: SweepTransfers,
     /// Whether writes are answered from memory.
     pub writeback: bool,
+    /// Which of them.
+    pub answers: WriteBack,
     /// Whether those writes outlive a kill.
     pub is_buffered: bool,
     /// What each member does on discard and write-zeroes.
@@ -187,6 +189,7 @@ impl Setup {
             patience_micros: (kept_whole && random.once_in(2)).then_some(200_000),
             // At levels with redundancy, and with superblocks before the data.
             is_buffered: false,
+            answers: WriteBack::All,
             integrity: !is_old && random.once_in(6) && redundant && !version.is_at_end(),
             prompt: false,
         }

@@ -7,7 +7,7 @@
 use super::changes::{BitmapChange, Way};
 use super::others::Use;
 use super::setup::Setup;
-use engine::{ConsistencyPolicy, SweepTransfers};
+use engine::{ConsistencyPolicy, SweepTransfers, WriteBack};
 use std::fmt;
 use world::Random;
 
@@ -220,6 +220,9 @@ impl History {
         // By chances of their own, so that all else of a history is the same with one.
         setup.prompt = Random::new(seed ^ 0xa11_0ca7).once_in(8);
         setup.is_buffered = setup.writeback && !setup.is_old() && !Random::new(seed ^ 0xb0ff_e2ed).once_in(4);
+        if seed % 5 == 3 {
+            setup.answers = WriteBack::Streams;
+        }
         let mut sweeps = Random::new(seed ^ 0x5eeb_5eeb);
         if sweeps.once_in(8) {
             let (window, in_flight) = (4096 << sweeps.within(0..8), 4096 << sweeps.within(0..8));

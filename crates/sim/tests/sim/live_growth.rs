@@ -8,7 +8,7 @@ use crate::grow::{
     BITMAP, Change, RAID1, RAID5, SETUPS, Setup, Simulated, after_power_loss, agrees_after_a_resync, assemble, blank,
     candidates, change, make,
 };
-use engine::{Array, AssembleOptions, Clock, Durability, Pool};
+use engine::{Array, AssembleOptions, Clock, Durability, Pool, WriteBack};
 use format::geometry::Level;
 use futures_util::future::{join, join_all};
 use mdspace_sim::truth::{Look, Truth};
@@ -103,7 +103,7 @@ impl Life {
         self.world.spawn(async move { clearer.clear_bitmap_lazily().await });
         if self.case.is_back {
             let answerer = array.clone();
-            self.world.spawn(async move { answerer.write_back().await });
+            self.world.spawn(async move { answerer.write_back(WriteBack::All).await });
         }
         let writers = (2..5).map(|seed| self.write(&array, &self.old, seed));
         let readers = (5..7).map(|seed| self.read(&array, seed));

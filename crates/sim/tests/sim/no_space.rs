@@ -5,7 +5,7 @@
 
 use crate::coalescing::scene::{KIB, Scene as Gathered};
 use crate::healing::{DATA_OFFSET, RAID1, RAID5, RAID6, RAID10, ROW, Scene, Setup, candidate, of, play};
-use engine::{Array, ArrayErrorKind, Clock, Durability};
+use engine::{Array, ArrayErrorKind, Clock, Durability, WriteBack};
 use format::geometry::Level;
 use mdspace_sim::{Random, SimMember, VirtualClock};
 use std::cell::RefCell;
@@ -238,7 +238,7 @@ fn a_recovery_waits_for_space_and_its_member_stays() {
 fn dirty_data_that_finds_no_space_is_readable_and_fails_the_flush() {
     for (level, which) in [(Level::Raid5, 1), (Level::Raid5, 8), (Level::Raid6, 3)] {
         let scene = Gathered::new(level, 6);
-        scene.write_back();
+        scene.write_back(WriteBack::All);
         let keeper = scene.array.clone();
         scene.world.spawn(async move { keeper.keep_whole().await });
         let life = async {

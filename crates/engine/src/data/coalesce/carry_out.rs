@@ -105,8 +105,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     async fn write_marked(&self, parity: &Parity, batch: &WriteBatch, patches: &WriteSet) -> WriteResult {
         self.core.check_not_failed()?;
         // Data that was answered is owed by no member before it is written to one.
-        let is_answered = self.coalescer.dirty.is_on();
-        let lost = |error: ArrayError| match is_answered {
+        let lost = |error: ArrayError| match batch.is_answered {
             true => ArrayError::new(ArrayErrorKind::Io, error.reason),
             false => error,
         };

@@ -6,7 +6,7 @@
 use crate::base::range_lock::OwnedLock;
 use crate::base::write_set::{WriteExtent, WriteSet};
 use crate::core::personality::personality;
-use crate::data::coalesce::dirty_set::DirtySet;
+use crate::data::coalesce::dirty_set::{DirtySet, WriteBack};
 use crate::data::coalesce::streams::{Arrival, StreamKey, Streams};
 use crate::data::coalesce::stripe_write::{Phase, RequestId, StripeWrite, WriteResult};
 use crate::device::write_buffer::Blocks;
@@ -66,6 +66,11 @@ impl Coalescer {
         let writes = self.writes.borrow();
         let waits = |write: &&Rc<StripeWrite>| write.phase.get() == Phase::Open && !write.dirty.get();
         writes.iter().filter(waits).map(|write| write.patches.borrow().bytes()).sum::<u64>() + self.dirty.bytes()
+    }
+
+    /// Which writes are answered from memory, if any.
+    pub(crate) fn write_back(&self) -> Option<WriteBack> {
+        self.dirty.answers.get()
     }
 
     pub(super) fn new_request(&self) -> RequestId {
@@ -174,6 +179,7 @@ impl Coalescer {
             stripes: write.stripes.clone(),
             unit: write.unit,
             is_full: is_full(write),
+            is_answered: write.dirty.get(),
             patches: patches(write),
             locks: SmallVec::from_iter([lock(write)]),
             buffered: write.buffered.take(),
@@ -192,6 +198,7 @@ impl Coalescer {
             let Some(place) = writes.iter().position(follows) else { break };
             let next = writes.remove(place);
             batch.stripes.end = next.stripes.end;
+            batch.is_answered |= next.dirty.get();
             batch.patches.append(patches(&next));
             batch.locks.push(lock(&next));
             batch.buffered.extend(next.buffered.take());
@@ -246,6 +253,8 @@ pub(super) struct WriteBatch {
     pub(super) unit: Option<u32>,
     /// All bytes of all its stripes are given.
     pub(super) is_full: bool,
+    /// Some of it was answered from memory.
+    pub(super) is_answered: bool,
     pub(super) patches: WriteSet,
     pub(super) locks: SmallVec<[OwnedLock; 1]>,
     /// Where the write buffer holds the data, the data of each stripe oldest first.
@@ -260,6 +269,8 @@ pub(crate) struct Answer<'a> {
     /// `None` if the request only waits for other writes.
     pub(super) arrival: Option<Arrival>,
     bytes: u64,
+    /// Some of it was answered from memory.
+    pub(super) is_early: bool,
     pub(super) writes: SmallVec<[Rc<StripeWrite>; 1]>,
     outcome: WriteResult,
 }
@@ -267,7 +278,7 @@ pub(crate) struct Answer<'a> {
 impl<'a> Answer<'a> {
     pub(super) fn new(coalescer: &'a Coalescer, arrival: Option<Arrival>, bytes: u64) -> Self {
         let request = coalescer.new_request();
-        Self { coalescer, request, arrival, bytes, writes: SmallVec::new(), outcome: Ok(()) }
+        Self { coalescer, request, arrival, bytes, is_early: false, writes: SmallVec::new(), outcome: Ok(()) }
     }
 
     /// The stream that the request was known to belong to when it came.

@@ -52,14 +52,19 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             }
             self.share(&write);
         }
-        answer.await
+        let is_early = answer.is_early;
+        let outcome = answer.await;
+        if is_early {
+            self.limit_dirty().await;
+        }
+        outcome
     }
 
     /// Starts a write that continues no other, to rows of one chunk that no other task has locked, if members answer at
     /// once. No company can come while such a write is under way, and it is not worth a stripe write. `None` means only
     /// that the write is none of these.
     fn start_at_once(&self, parity: &Parity, answer: &Answer<'_>, from: &WriteExtent) -> Option<WriteBatch> {
-        if !self.cache.borrow().is_off() || self.coalescer.dirty.is_on() || answer.stream().is_some() {
+        if !self.cache.borrow().is_off() || self.coalescer.dirty.answers_all() || answer.stream().is_some() {
             return None;
         }
         let number = from.at / parity.stripe_bytes();
@@ -75,6 +80,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             stripes: number..number + 1,
             unit: self.stripe_size_bytes(),
             is_full: false,
+            is_answered: false,
             patches,
             locks: SmallVec::from_iter([lock]),
             buffered: Blocks::new(),
@@ -96,13 +102,16 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let stream = answer.stream();
         let is_stream = stream.is_some_and(|stream| coalescer.streams.borrow_mut().is_proven(stream));
         let has_room = coalescer.dirty.is_on() && self.may_buffer(bytes);
-        let is_answered = durability == Durability::Ordinary && has_room;
+        let may_answer = durability == Durability::Ordinary && has_room;
+        let answers_all = may_answer && coalescer.dirty.answers_all();
+        let waits_in_vain =
+            is_stream && !stream.is_some_and(|stream| coalescer.streams.borrow_mut().may_bring_more(stream));
         let is_covering = |write: &StripeWrite| write.is_buffered() && !mutant!("buffered-write-covers-a-later-one");
         let mut rest = from;
         while let Some(part) = rest.take_front(front_bytes(&rest, stripe_bytes)) {
             let stripes = part.at / stripe_bytes..part.end().div_ceil(stripe_bytes);
             let is_part = (part.block.len() as u64) < stripe_bytes;
-            let locks = match is_part && !is_stream && !is_answered {
+            let locks = match is_part && !is_stream && !answers_all {
                 true => self.rows_of(parity, &part),
                 false => parity.component_of(&stripes),
             };
@@ -111,6 +120,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             let joined = joined
                 .filter(|write| is_stream || self.is_free_beside(write, &locks))
                 .filter(|write| has_room || !is_covering(write));
+            let is_dirty = joined.as_ref().is_some_and(|write| write.dirty.get());
+            let is_answered = answers_all || may_answer && is_stream && (waits_in_vain || is_dirty);
             let is_single = joined.is_none() && is_part && !is_answered && part.block.len() as u64 == bytes;
             let write = match joined {
                 Some(write) => {
@@ -127,13 +138,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             if is_answered || is_covering(&write) {
                 self.buffer(&write, &part);
             }
+            answer.is_early |= is_answered;
             if is_answered {
                 coalescer.add_dirty(&write);
             } else {
                 write.add_caller(answer.request, answer.arrival);
             }
-            // A write of no stream does not wait for one.
-            let is_held_up = stream.is_none() && !is_answered && coalescer.is_waited_for(&write);
+            // A write of no stream does not wait for one, and none for what was answered already.
+            let is_held_up = !is_answered && (is_dirty || stream.is_none() && coalescer.is_waited_for(&write));
             coalescer.add(&write, part);
             if !is_part || durability == Durability::Stable || is_held_up {
                 coalescer.close(&write);

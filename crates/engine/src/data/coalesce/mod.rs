@@ -32,3 +32,5 @@ mod join;
 mod streams;
 mod stripe_write;
 mod writeback;
+
+pub use dirty_set::WriteBack;

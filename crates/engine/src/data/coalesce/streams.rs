@@ -17,8 +17,10 @@ const STREAMS_MAX: usize = 32;
 /// Single writes that are remembered: how many random writes may come between the first two of a stream.
 const SINGLES_MAX: usize = 64;
 
-/// Stripes after which an impatient stream halves the amount that waited in vain.
+/// Stripes after which an impatient stream halves the amount that waited in vain: then it may wait in vain once more.
+/// More of them where such a stream is answered from memory, which costs no more than a copy.
 const STRIPES_OF_IMPATIENCE: u32 = 64;
+const STRIPES_OF_IMPATIENCE_ANSWERED: u32 = 2048;
 
 /// Names a stream. The key of a forgotten stream names none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +97,8 @@ impl Stream {
 #[derive(Debug)]
 pub(crate) struct Streams {
     stripe_bytes: u64,
+    /// Stripes after which an impatient stream may wait again.
+    impatience: u32,
     arrivals: u64,
     streams: Vec<Stream>,
     /// For each stream, where writes matter to it. Most writes matter to none, and need no further search.
@@ -115,7 +119,13 @@ impl Streams {
     /// For an array with stripes of this many bytes of data.
     pub(crate) fn new(stripe_bytes: u64) -> Self {
         let (streams, reaches, singles) = (Vec::new(), Vec::new(), Vec::new());
-        Self { stripe_bytes, arrivals: 0, streams, reaches, singles, next_single: 0, ends: [0; 256] }
+        let impatience = STRIPES_OF_IMPATIENCE;
+        Self { stripe_bytes, impatience, arrivals: 0, streams, reaches, singles, next_single: 0, ends: [0; 256] }
+    }
+
+    /// Impatient streams are answered from memory, or not any more.
+    pub(crate) fn answer_impatient(&mut self, are_answered: bool) {
+        self.impatience = if are_answered { STRIPES_OF_IMPATIENCE_ANSWERED } else { STRIPES_OF_IMPATIENCE };
     }
 
     /// Records a write of `bytes` at `at`, and returns the stream that it belongs to. `waiting_from` is where the
@@ -137,7 +147,7 @@ impl Streams {
                 }
             }
         };
-        let stripe_bytes = self.stripe_bytes;
+        let (stripe_bytes, impatience) = (self.stripe_bytes, self.impatience);
         let stream = &mut self.streams[index];
         stream.used = self.arrivals;
         stream.events += 1;
@@ -149,7 +159,7 @@ impl Streams {
         }
         if write.end / stripe_bytes != stream.front.next() / stripe_bytes {
             stream.impatient_stripes += 1;
-            if stream.impatient_stripes == STRIPES_OF_IMPATIENCE {
+            if stream.impatient_stripes >= impatience {
                 stream.impatient_stripes = 0;
                 stream.in_vain /= 2;
             }

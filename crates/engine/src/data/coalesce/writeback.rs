@@ -1,8 +1,9 @@
 //! Writeback: writes are answered from memory, as by a disk with a volatile cache.
 //!
-//! While [`crate::Array::write_back`] runs, an ordinary write is answered as soon as its data is in stripe writes.
-//! These stripe writes are *dirty* until the members have the data; the array waits for them in place of the callers.
-//! So a stream with one request at a time becomes full stripes as well.
+//! While [`crate::Array::write_back`] runs, an ordinary write is answered as soon as its data is in stripe writes: any
+//! write, or one of a stream that would wait for company in vain ([`WriteBack`]). These stripe writes are *dirty* until
+//! the members have the data; the array waits for them in place of the callers. So a stream with one request at a time
+//! becomes full stripes as well.
 //!
 //! Invariants:
 //!
@@ -20,6 +21,7 @@ use crate::base::write_set::WriteExtent;
 use crate::base::yield_now::yield_now;
 use crate::core::authority::Authority;
 use crate::data::coalesce::coalescer::{Answer, Coalescer};
+use crate::data::coalesce::dirty_set::WriteBack;
 use crate::data::coalesce::stripe_write::{RequestId, StripeWrite};
 use crate::data::plane::DataPlane;
 use crate::seam::clock::Clock;
@@ -32,6 +34,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 impl Coalescer {
+    /// Which writes are answered from memory from now on.
+    fn answer(&self, which: Option<WriteBack>) {
+        self.dirty.answers.set(which);
+        self.streams.borrow_mut().answer_impatient(which.is_some());
+    }
+
     /// Has the array wait for this stripe write in place of the requests that were answered.
     pub(super) fn add_dirty(&self, write: &Rc<StripeWrite>) {
         if write.dirty.replace(true) {
@@ -47,7 +55,9 @@ impl Coalescer {
 
     /// Whether reads have to look at dirty data.
     pub(crate) fn has_dirty(&self) -> bool {
-        !self.dirty.writes.borrow().is_empty() || !self.dirty.lost.borrow().is_empty()
+        let dirty = &self.dirty;
+        let is_found = || !dirty.found.borrow().extents().is_empty();
+        !dirty.writes.borrow().is_empty() || !dirty.lost.borrow().is_empty() || is_found()
     }
 
     /// Whether any of a range was answered and lost.
@@ -81,7 +91,8 @@ impl Coalescer {
     fn dirty_in(&self, at: u64, bytes: u64) -> Vec<WriteExtent> {
         let range = at..at + bytes;
         let writes = self.dirty.writes.borrow();
-        let mut patches = Vec::new();
+        let found = self.dirty.found.borrow();
+        let mut patches: Vec<_> = found.extents().iter().filter_map(|patch| patch.within(range.clone())).collect();
         for (write, _) in writes.iter().filter(|(write, _)| !write.is_done()) {
             patches.extend(write.patches.borrow().extents().iter().filter_map(|patch| patch.within(range.clone())));
         }
@@ -129,7 +140,7 @@ struct WritebackGuard<'a, M: Member, C: Clock, A: Authority<M>>(&'a DataPlane<M,
 impl<M: Member, C: Clock, A: Authority<M>> Drop for WritebackGuard<'_, M, C, A> {
     fn drop(&mut self) {
         let coalescer = &self.0.coalescer;
-        coalescer.dirty.is_on.set(false);
+        coalescer.answer(None);
         coalescer.dirty.fresh.take();
         for (write, request) in coalescer.dirty.writes.take() {
             if !write.is_done() && coalescer.leave(&write, request) {
@@ -143,12 +154,12 @@ impl<M: Member, C: Clock, A: Authority<M>> Drop for WritebackGuard<'_, M, C, A> 
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// [`crate::Array::write_back`].
-    pub(crate) async fn write_back(&self) {
+    pub(crate) async fn write_back(&self, answers: WriteBack) {
         if self.core.info.read_only || self.core.personality().stripe().is_none() {
             return;
         }
         let dirty = &self.coalescer.dirty;
-        dirty.is_on.set(true);
+        self.coalescer.answer(Some(answers));
         let _guard = WritebackGuard(self);
         let mut tasks = FuturesUnordered::new();
         let turn = |context: &mut Context<'_>| loop {
@@ -166,12 +177,26 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
+    /// [`crate::Array::write_through`].
+    pub(crate) async fn write_through(&self) -> Result<(), ArrayError> {
+        self.coalescer.answer(None);
+        self.write_out_all().await
+    }
+
     /// Whether a write of so many bytes may be answered from memory: what is answered outlives the process, if the array
     /// was given memory for that.
     pub(super) fn may_buffer(&self, bytes: u64) -> bool {
         /// The end of a stripe, whole stripes, and the beginning of one.
         const PARTS_MAX: u64 = 3;
         self.core.context.write_buffer.get().is_none_or(|buffer| buffer.has_room(bytes, PARTS_MAX))
+    }
+
+    /// Has reads show what an earlier server had answered: the array is only read, and its members may lack it.
+    pub(crate) fn show(&self, found: Vec<(u64, Vec<u8>)>) {
+        let mut all = self.coalescer.dirty.found.borrow_mut();
+        for (at, data) in found {
+            all.put(WriteExtent { at, block: self.core.pool.copy_of(&data) });
+        }
     }
 
     /// Puts a part of a write that is about to be answered into the write buffer.
@@ -245,8 +270,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Waits until dirty data is within its bound.
-    pub(crate) async fn limit_dirty(&self) {
-        while self.coalescer.dirty.bytes.get() > self.coalescer.bytes_max {
+    pub(super) async fn limit_dirty(&self) {
+        let in_buffer = self.core.context.write_buffer.get().map_or(u64::MAX, |buffer| buffer.bytes() / 4 * 3);
+        while self.coalescer.dirty.bytes.get() > self.coalescer.bytes_max.min(in_buffer) {
             // This request does not report the failure of another. Flushes and reads of that range do.
             let _ = self.coalescer.dirty_is_written(1).await;
             // The writeback task releases the stripe write when it runs next.

@@ -150,6 +150,9 @@ struct CacheView {
     bytes: u64,
     recalled_bytes: u64,
     waiting_bytes: u64,
+    /// A server of before knows nothing of it.
+    #[serde(default)]
+    write_back: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -340,10 +343,15 @@ impl StatusView {
             count(&["spare"]),
             count(&["faulty"]),
         );
-        let CacheView { bytes_max, bytes, recalled_bytes, waiting_bytes } = self.cache;
-        let (held, most) = (Size(bytes), Size(bytes_max));
-        text += &format!("  cache: {held} of {most}, saved {} of reads", Size(recalled_bytes));
-        text += &format!("; writes waiting for their stripes: {}\n", Size(waiting_bytes));
+        let CacheView { bytes_max, bytes, recalled_bytes, waiting_bytes, write_back } = &self.cache;
+        let (held, most) = (Size(*bytes), Size(*bytes_max));
+        text += &format!("  cache: {held} of {most}, saved {} of reads", Size(*recalled_bytes));
+        text += &format!("; writes waiting for their stripes: {}\n", Size(*waiting_bytes));
+        match write_back.as_deref() {
+            Some("streams") => text += "  answered from memory: linear writes, until a flush\n",
+            Some(_) => text += "  answered from memory: all writes, until a flush\n",
+            None => {}
+        }
         text
     }
 

@@ -1,5 +1,6 @@
 //! Arguments of the commands that measure.
 
+use crate::command::opening::cache_mode::CacheMode;
 use crate::command::text::level::parse_level;
 use crate::command::text::size::Size;
 use clap::Args;
@@ -54,9 +55,9 @@ pub(crate) struct BenchArguments {
     #[arg(long)]
     pub(crate) count: bool,
 
-    /// Answer the counted writes from memory, as `serve --cache writeback` does
-    #[arg(long, requires = "count")]
-    pub(crate) writeback: bool,
+    /// When a counted write is answered
+    #[arg(long, value_enum, default_value_t, requires = "count")]
+    pub(crate) cache: CacheMode,
 
     /// Measure only workloads with these words in their name
     #[arg(long, value_name = "WORDS", conflicts_with = "count")]

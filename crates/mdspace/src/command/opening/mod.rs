@@ -4,6 +4,7 @@ pub(crate) mod arguments;
 pub(crate) mod assembly;
 pub(crate) mod bitmap_file;
 pub(crate) mod by_hand;
+pub(crate) mod cache_mode;
 pub(crate) mod container;
 pub(crate) mod doubt;
 pub(crate) mod mdadm_conf;

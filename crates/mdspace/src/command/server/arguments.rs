@@ -1,6 +1,7 @@
 //! Arguments of `mdspace serve`.
 
 use crate::command::opening::arguments::AssembleArguments;
+use crate::command::opening::cache_mode::CacheMode;
 use crate::command::server::nbd_address::{NbdAddress, parse_address};
 use crate::command::server::settings::parse_stripe_size;
 use crate::command::server::socket_access::{AccessArguments, ControlAccessArguments};
@@ -109,8 +110,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_parser = parse_stripe_size, value_name = "auto|SIZE", default_value = "auto", help_heading = "Tuning")]
     pub(crate) stripe_size: StripeSize,
 
-    /// Answer writes when the members have them (writethrough), or from memory, as a disk with a volatile cache
-    /// (writeback)
+    /// When a write is answered
     #[arg(long, value_enum, default_value_t, help_heading = "Tuning")]
     pub(crate) cache: CacheMode,
 
@@ -128,14 +128,6 @@ impl ServeArguments {
         let min = self.sync_speed_min.map_or(default.min, |rate| rate.0);
         SyncSpeed { min, max: self.sync_speed_max.map(|rate| rate.0).or(default.max) }
     }
-}
-
-/// When `serve` answers a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum CacheMode {
-    #[default]
-    Writethrough,
-    Writeback,
 }
 
 /// The exports of a served array.

@@ -15,3 +15,4 @@ pub(crate) mod serve;
 pub(crate) mod settings;
 pub(crate) mod socket_access;
 mod volume;
+pub(crate) mod write_back;

@@ -12,7 +12,7 @@ use crate::command::opening::members::ArrayUuid;
 use crate::command::opening::sockets::Sockets;
 use crate::command::opening::target::Target;
 use crate::command::server::activation::{self, Inherited};
-use crate::command::server::arguments::{CacheMode, Clearing, ExportArguments, ServeArguments, WriteSize};
+use crate::command::server::arguments::{Clearing, ExportArguments, ServeArguments, WriteSize};
 use crate::command::server::commands::Commands;
 use crate::command::server::control::{Addresses, Backend, Control, ControlSource, Http, Reply, Request};
 use crate::command::server::exports::{ExportStatus, Exports, NbdSource};
@@ -21,11 +21,12 @@ use crate::command::server::replies::{Answer, InnerServed, Io, Served, Stopped, 
 use crate::command::server::saved_scrub::SavedScrub;
 use crate::command::server::socket_access::warn_of_closed_directory;
 use crate::command::server::volume::Exported;
+use crate::command::server::write_back;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, tell};
 use crate::command::text::wording::describe;
 use crate::inside::check_writes as check_inner_writes;
-use crate::machine::{Arena, Array, Machine, Purpose, run_background};
+use crate::machine::{Arena, Machine, Purpose, run_background};
 use engine::status::Status;
 use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites};
 use export::control::{ApiError, Command, ControlServer};
@@ -46,7 +47,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
     let purpose = if arguments.read_only { Purpose::Read } else { Purpose::Write };
     let machine = Machine::start(kernel, Arena::Large)?;
     let machine = machine.with_maps(arguments.assemble.maps.read()?).over(arguments.assemble.overlay.directory())?;
-    machine.answers_from_memory.set(arguments.cache == CacheMode::Writeback);
+    machine.write_back.set(arguments.cache.answers());
     machine.run(async {
         // Before any member is opened: what is refused here leaves the array alone.
         let inherited = Inherited::take()?;
@@ -61,13 +62,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
             array.set_sync_speed(arguments.sync_speed(array.sync_speed()))?;
             warn_of_doubtful_zeros(array).await;
         }
-        if arguments.cache == CacheMode::Writeback && target.arrays.iter().any(Array::is_cache_volatile) {
-            tell!("note: there is no memory for writes that outlives this process: if it is killed, answered writes are lost");
-        }
-        let writeback = (arguments.cache == CacheMode::Writeback).then(|| {
-            let array = array.clone();
-            io::spawn(async move { array.write_back().await })
-        });
+        let writing_back = write_back::begin(&machine, &target.arrays);
         let status = array.status();
         let own_sockets = || {
             let uuid: ArrayUuid = status.uuid.parse().map_err(Failure::refused)?;
@@ -80,9 +75,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
         print(&server.greeting(arguments.json))?;
         activation::ready(&server.headline());
         let served = server.run().await;
-        if let Some(writeback) = writeback {
-            writeback.await; // it ends when the array has stopped
-        }
+        writing_back.await; // it ends when the arrays have stopped
         served
     })
 }

@@ -2,6 +2,7 @@
 //! cost the minimum, and no write waits in vain. The submodules add failures and writeback.
 
 mod company;
+mod kills;
 pub(crate) mod scene;
 mod weather;
 mod writeback;

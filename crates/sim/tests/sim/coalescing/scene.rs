@@ -1,7 +1,7 @@
 //! An array of eight members for tests of coalescing, with its expected contents.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, Candidate, Durability, Pool};
+use engine::{Array, AssembleOptions, Candidate, Durability, Pool, WriteBack};
 use format::geometry::Level;
 use futures_util::future::join_all;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
@@ -69,10 +69,10 @@ impl Scene {
         Self { world, members, array, truth, stripe_bytes, parities, boundaries }
     }
 
-    /// Answers writes from memory from now on.
-    pub(crate) fn write_back(&self) {
+    /// Answers these writes from memory from now on.
+    pub(crate) fn write_back(&self, answers: WriteBack) {
         let array = self.array.clone();
-        self.world.spawn(async move { array.write_back().await });
+        self.world.spawn(async move { array.write_back(answers).await });
     }
 
     pub(crate) fn tally(&self) -> Tally {

@@ -1,7 +1,7 @@
 //! Coalescing under faults: answered writes are kept, parity agrees with the data, and no write waits for ever.
 
 use super::scene::{KIB, Scene, assemble};
-use engine::{AssembleOptions, Clock, Durability};
+use engine::{AssembleOptions, Clock, Durability, WriteBack};
 use format::geometry::Level;
 use futures_util::future::{Either, join, join_all, select};
 use mdspace_sim::{Random, SimMember, World};
@@ -35,10 +35,11 @@ fn a_member_that_fails_during_a_coalesced_write_loses_nothing_that_was_answered(
 #[test]
 fn writes_answered_before_a_flush_survive_a_later_power_cut() {
     let mut kept = 0;
-    for (cut, writeback) in [60, 90, 120, 150, 180].into_iter().flat_map(|cut| [(cut, false), (cut, true)]) {
+    let answers = [None, Some(WriteBack::Streams), Some(WriteBack::All)];
+    for (cut, answers) in [60, 90, 120, 150, 180].into_iter().flat_map(|cut| answers.map(|answers| (cut, answers))) {
         let scene = Scene::new(Level::Raid5, 8);
-        if writeback {
-            scene.write_back();
+        if let Some(answers) = answers {
+            scene.write_back(answers);
         }
         let flushed = RefCell::new(vec![false; scene.array.bytes() as usize]);
         let flushes = async {
@@ -68,7 +69,7 @@ fn writes_answered_before_a_flush_survive_a_later_power_cut() {
             let (truth, flushed) = (scene.truth.borrow(), flushed.borrow());
             kept += flushed.iter().filter(|kept| **kept).count();
             let lost = (0..truth.len()).find(|&byte| flushed[byte] && found[byte] != truth[byte]);
-            assert_eq!(lost, None, "cut {cut}, writeback {writeback}");
+            assert_eq!(lost, None, "cut {cut}, answered from memory: {answers:?}");
         };
         world.run(look, || false);
     }
@@ -82,7 +83,7 @@ fn more_streams_than_fit_into_memory_are_written_in_parts_within_the_limit() {
         let options = AssembleOptions { gather_bytes: budget, ..AssembleOptions::default() };
         let scene = Scene::with_options(Level::Raid5, 12, options);
         if writeback {
-            scene.write_back();
+            scene.write_back(WriteBack::All);
         }
         let part = scene.array.bytes() / 4;
         let streams = (0..4).map(|stream| scene.write_linear(stream * part, (stream + 1) * part, 16 * KIB, 30));
@@ -110,8 +111,10 @@ fn more_streams_than_fit_into_memory_are_written_in_parts_within_the_limit() {
 fn overlapping_writes_take_effect_in_the_order_of_their_requests() {
     for seed in 0..30 {
         let scene = Scene::new(Level::Raid5, 4);
-        if seed >= 15 {
-            scene.write_back();
+        match seed {
+            0..10 => {}
+            10..20 => scene.write_back(WriteBack::Streams),
+            _ => scene.write_back(WriteBack::All),
         }
         let mut random = Random::new(seed);
         let area = 2 * scene.stripe_bytes;

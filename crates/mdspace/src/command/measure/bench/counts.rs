@@ -7,7 +7,7 @@
 use super::{candidates, options};
 use crate::command::text::failure::Failure;
 use crate::machine::{Array, Machine};
-use engine::{AssembleOptions, Block, CACHE_BYTES, Durability};
+use engine::{AssembleOptions, Block, CACHE_BYTES, Durability, WriteBack};
 use format::geometry::Geometry;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use io::AnyMember;
@@ -67,7 +67,7 @@ pub(super) async fn count_all(
     members: &[AnyMember],
     geometry: &Geometry,
     template: &Block,
-    writeback: bool,
+    answers: Option<WriteBack>,
 ) -> Result<Vec<Count>, Failure> {
     let mut counts = Vec::with_capacity(WORKLOADS.len());
     for (order, request_bytes, depth) in WORKLOADS {
@@ -78,11 +78,11 @@ pub(super) async fn count_all(
         let array =
             Array::assemble(candidates(members), of_drives(machine), machine.pool.clone(), machine.clock.clone())
                 .await?;
-        let cache = writeback.then(|| {
+        let cache = answers.map(|answers| {
             let array = array.clone();
-            io::spawn(async move { array.write_back().await })
+            io::spawn(async move { array.write_back(answers).await })
         });
-        io::yield_now().await; // from now on writes are answered from memory
+        io::yield_now().await; // from now on such writes are answered from memory
         let requests = places.len() as u64;
         let piece = template.slice(0..request_bytes as usize);
         stream::iter(places.into_iter().map(|at| array.write(at, piece.clone(), Durability::Ordinary)))
