@@ -109,9 +109,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             let shape = ["--count", "--level", level, "--members", &members_text, "--size", "32M"];
             let ours = bench(&shape, &[])?;
             let of = |cache| bench(&[&shape[..], &["--cache", cache]].concat(), &[]);
-            let (through, back) = (of("writethrough")?, of("writeback")?);
+            let (streams, back) = (of("streams")?, of("writeback")?);
             let theirs = driver_counts(level, members, &ours["levels"][0])?;
-            document.add(counts_table([&ours, &through, &back].map(|counted| &counted["levels"][0]), &theirs)?);
+            document.add(counts_table([&ours, &streams, &back].map(|counted| &counted["levels"][0]), &theirs)?);
         }
     }
     if document.begin(TIMES) {
@@ -237,7 +237,7 @@ const HEAD: &str = "\
 
 These are exact counts and not times: bytes that all members read and write for each byte written to the array, and
 transfers for each request. For mdspace the engine counts the transfers that it gives to members. For md (Linux 6.1 in
-User Mode Linux, over loop devices) they are the members' statistics for the same writes by fio. \"Writethrough\" and
+User Mode Linux, over loop devices) they are the members' statistics for the same writes by fio. \"Streams\" and
 \"writeback\" are values of `serve --cache` ([write modes](tuning.md#write-modes)); the first row has the default.
 \"Least\" is the cost of full stripes, data and parity.
 ";
@@ -616,15 +616,15 @@ fn number(value: &Value) -> Result<f64> {
     value.as_f64().context("a number is missing in what mdspace bench printed")
 }
 
-fn counts_table([ours, through, back]: [&Value; 3], theirs: &[[f64; 4]]) -> Result<String> {
+fn counts_table([ours, streams, back]: [&Value; 3], theirs: &[[f64; 4]]) -> Result<String> {
     let (name, members) = (title(ours)?, &ours["members"]);
     let mut text = format!(
         "\n### {name}, {members} members\n\n\
          | writes | | read | written | least | reads / request | writes / request |\n|---|---|---|---|---|---|---|\n"
     );
     let counts = |of: &Value| Ok::<_, anyhow::Error>(of["counts"].as_array().context("no counts")?.clone());
-    let (ours, through, back) = (counts(ours)?, counts(through)?, counts(back)?);
-    for (((count, through), back), driver) in ours.iter().zip(&through).zip(&back).zip(theirs) {
+    let (ours, streams, back) = (counts(ours)?, counts(streams)?, counts(back)?);
+    for (((count, streams), back), driver) in ours.iter().zip(&streams).zip(&back).zip(theirs) {
         let requests = number(&count["requests"])?;
         let bytes = requests * number(&count["request_bytes"])?;
         let order = count["order"].as_str().context("no order")?;
@@ -635,12 +635,12 @@ fn counts_table([ours, through, back]: [&Value; 3], theirs: &[[f64; 4]]) -> Resu
             let field = |name: &str| number(&of[name]);
             Ok([field("read_bytes")?, field("written_bytes")?, field("reads")?, field("writes")?])
         };
-        let (ours, through, back) = (transfers(count)?, transfers(through)?, transfers(back)?);
+        let (ours, streams, back) = (transfers(count)?, transfers(streams)?, transfers(back)?);
         let [reads, read, writes, written] = *driver;
         let theirs = [read * 512.0, written * 512.0, reads, writes];
         let columns = [
             (&*what, "mdspace", ours),
-            ("", "mdspace, writethrough", through),
+            ("", "mdspace, streams", streams),
             ("", "mdspace, writeback", back),
             ("", "md", theirs),
         ];

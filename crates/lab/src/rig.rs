@@ -81,7 +81,6 @@ impl Rig {
             assemble(&members, &setup.options, &pool, &world.clock()).await
         };
         let array = world.run(made, || false).expect("the run is not stopped");
-        write_back(&world, &array, &setup.options);
         Self { world, array, host, members, options: setup.options, pool, stations, trace }
     }
 
@@ -90,7 +89,12 @@ impl Rig {
         let clock = self.world.clock();
         let again = assemble(&self.members, &self.options, &self.pool, &clock);
         self.array = self.world.run(again, || false).expect("the run is not stopped");
-        write_back(&self.world, &self.array, &self.options);
+    }
+
+    /// Answers streams from memory from now on, as `mdspace serve --cache streams` does.
+    pub(crate) fn answer_streams(&self) {
+        let array = self.array.clone();
+        self.world.spawn(async move { array.write_back(WriteBack::Streams).await });
     }
 
     /// The drives.
@@ -145,14 +149,6 @@ const POOL_BYTES: usize = 64 << 20;
 
 fn candidate(member: &LabMember) -> Candidate<LabMember> {
     Candidate { name: member.name(), member: member.clone() }
-}
-
-/// Has the array answer what `mdspace serve` answers from memory, unless it is not to gather at all.
-fn write_back(world: &World, array: &LabArray, options: &AssembleOptions) {
-    if options.gather_bytes > 0 {
-        let array = array.clone();
-        world.spawn(async move { array.write_back(WriteBack::Streams).await });
-    }
 }
 
 async fn make(setup: &Setup, members: &[LabMember], pool: &Pool, clock: &VirtualClock) {

@@ -10,8 +10,6 @@ use format::write_buffer::{Header, memory_bytes};
 use io::SharedMemory;
 use std::fmt::Write as _;
 use std::io::{Error, ErrorKind};
-#[cfg(feature = "command")]
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A file system in memory that every user may write to.
@@ -100,15 +98,6 @@ fn made(path: &Path, mut blocks: u32) -> Option<SharedMemory> {
             Err(_) => blocks /= 2,
         }
     }
-}
-
-/// Whether the memory outlives the server by itself, so that `serve` may rely on it unasked. A container's memory may end
-/// with the container, and with it a server that is the container's own.
-#[cfg(feature = "command")]
-pub(crate) fn outlives_the_server() -> bool {
-    /// The inode of the first PID namespace (`PROC_PID_INIT_INO` in the kernel's `include/linux/proc_ns.h`).
-    const FIRST_PROCESSES: u64 = 0xefff_fffc;
-    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() == FIRST_PROCESSES)
 }
 
 /// Whether the file of an array's buffer is there. A login manager may remove it when its owner logs out (`RemoveIPC` of

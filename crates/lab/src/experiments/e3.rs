@@ -28,13 +28,19 @@ const IN_MEMORY_BYTES: u64 = 24 << 20;
 #[derive(Clone, Copy, PartialEq)]
 enum Gather {
     Streams,
+    /// And streams that cannot fill a stripe are answered from memory.
+    Answered,
     Never,
 }
 
 fn rig(model: Model, partitions: u16, gather: Gather) -> Rig {
-    let gather_bytes = if gather == Gather::Never { 0 } else { IN_MEMORY_BYTES };
-    let options = AssembleOptions { gather_bytes, ..AssembleOptions::default() };
-    Rig::new(Setup {
+    let mut options = AssembleOptions::default();
+    match gather {
+        Gather::Never => options.gather_bytes = 0,
+        Gather::Answered => options.gather_bytes = IN_MEMORY_BYTES,
+        Gather::Streams => {}
+    }
+    let rig = Rig::new(Setup {
         model,
         drives: DRIVES,
         partitions,
@@ -47,7 +53,11 @@ fn rig(model: Model, partitions: u16, gather: Gather) -> Rig {
         host: if gather == Gather::Never { HostTime::NONE } else { HostTime::ENGINE },
         integrity: false,
         options,
-    })
+    });
+    if gather == Gather::Answered {
+        rig.answer_streams();
+    }
+    rig
 }
 
 fn stripe_bytes(partitions: u16) -> u64 {
@@ -95,21 +105,22 @@ fn figures(model: Model, partitions: u16, bytes: u64, setting: &str, published: 
     ]
 }
 
-/// The default at each depth.
-fn table(partitions: u16) -> Table {
+/// A write mode at each depth.
+fn table(partitions: u16, gather: Gather) -> Table {
     let names = DEPTHS.map(|depth| depth.to_string()).into_iter().chain(["4 stripes".to_owned()]);
     let columns = names.flat_map(|name| [format!("{name} under way"), "read".to_owned()]);
     let round = |value: f64, scale: f64| Some((value * scale).round() / scale);
     let row = |bytes: u64| {
         let depths = DEPTHS.into_iter().chain([deep(partitions, bytes)]);
         let numbers = depths.flat_map(|depth| {
-            let measured = linear(&rig(models::e3_ssd_commands(), partitions, Gather::Streams), bytes, depth);
+            let measured = linear(&rig(models::e3_ssd_commands(), partitions, gather), bytes, depth);
             [round(measured.megabytes_per_second(), 1.0), round(read(&measured), 100.0)]
         });
         (format!("{} KiB", bytes >> 10), numbers.collect())
     };
+    let mode = if gather == Gather::Answered { "--cache streams" } else { "default" };
     Table {
-        title: format!("default, {} members: MB/s, and bytes read for each byte written", partitions * DRIVES),
+        title: format!("{mode}, {} members: MB/s, and bytes read for each byte written", partitions * DRIVES),
         columns: std::iter::once("linear writes of".to_owned()).chain(columns).collect(),
         rows: REQUESTS.map(row).into(),
     }
@@ -143,7 +154,10 @@ pub(crate) fn run() -> Report {
         ),
         figures: all,
         traces: Vec::new(),
-        tables: vec![table(1), table(4)],
+        tables: [Gather::Streams, Gather::Answered]
+            .into_iter()
+            .flat_map(|gather| [1, 4].map(|p| table(p, gather)))
+            .collect(),
     }
 }
 

@@ -1,9 +1,8 @@
 //! Writes that an earlier server answered from memory, and that members may lack: they are found in the write buffer when
 //! the array is assembled, and written once it runs.
 //!
-//! Their answer promised that they outlive that server. So no array is assembled without them: they are written, and an
-//! array that is only read has them in memory. If other software has used the members since, as md may, that software
-//! knew nothing of them. Then they are lost, and a warning says so.
+//! Their answer promised that they outlive that server. So an array is not assembled beside them: they are
+//! written, or the caller drops them by `force`.
 
 use crate::control::assemble::AssembleOptions;
 use crate::control::assemble::agreement::Warnings;
@@ -30,48 +29,50 @@ pub(super) fn take(
     let Some(find) = find.filter(|_| has_buffer) else { return Ok(Vec::new()) };
     let Some(mut memory) = find(freshest.set_uuid)? else { return Ok(Vec::new()) };
     let found = look((*memory).as_mut(), freshest);
-    let writes = match found {
-        Found::Nothing => Vec::new(),
-        Found::Writes(writes) => writes,
-        Found::Void(bytes) => {
-            warnings.texts.push(format!(
-                "an earlier server answered {bytes} bytes of writes that no flush asked for, and was killed; other \
-                 software has written the members since, so they are lost, as after a loss of power"
-            ));
-            Vec::new()
+    let dropped = match &found {
+        Found::Nothing => None,
+        Found::Writes(writes) => {
+            let bytes: usize = writes.iter().map(|(_, data)| data.len()).sum();
+            options.read_only.then(|| {
+                let reason = format!("an earlier server answered {bytes} bytes of writes that members may lack");
+                Refusal::new(reason)
+                    .advice("serve the array for writing, which writes them; --force reads without them")
+            })
         }
+        Found::Void(bytes) => Some(
+            Refusal::new(format!(
+                "an earlier server answered {bytes} bytes of writes, and other software has written the members since"
+            ))
+            .advice(if options.read_only { "--force reads without them" } else { "--force drops them" }),
+        ),
     };
-    if options.read_only {
-        if !writes.is_empty() {
-            let bytes = bytes_of(&writes);
-            warnings.texts.push(format!(
-                "an earlier server answered {bytes} bytes of writes that members may lack: they are read from memory, and \
-                 the next server for writing writes them"
-            ));
+    match dropped {
+        Some(refusal) if !options.force => return Err(refusal.field("write buffer")),
+        Some(refusal) => {
+            let fate = if options.read_only { "left out" } else { "dropped" };
+            warnings.texts.push(format!("{}; they are {fate}", refusal.reason));
         }
-        return Ok(writes);
+        None => {}
+    }
+    if options.read_only {
+        return Ok(Vec::new());
     }
     if context.write_buffer.set(BufferedWrites::take(memory, freshest)).is_err() {
         unreachable!("an array is assembled once");
     }
-    Ok(writes)
-}
-
-fn bytes_of(writes: &[FoundWrite]) -> usize {
-    writes.iter().map(|(_, data)| data.len()).sum()
+    Ok(match found {
+        Found::Writes(writes) => writes,
+        Found::Nothing | Found::Void(_) => Vec::new(),
+    })
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// Writes what was found. An array that is only read shows it instead.
+    /// Writes what was found.
     pub(super) async fn write_found(&self, found: Vec<FoundWrite>) -> Result<(), Refusal> {
         if found.is_empty() {
             return Ok(());
         }
-        if self.core.info.read_only {
-            self.data.show(found);
-            return Ok(());
-        }
-        let bytes = bytes_of(&found);
+        let bytes: usize = found.iter().map(|(_, data)| data.len()).sum();
         for (at, data) in found {
             let block = self.core.pool.copy_of(&data);
             let written = self.data.write(at, block, Durability::Ordinary).await;

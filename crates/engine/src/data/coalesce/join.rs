@@ -139,6 +139,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 self.buffer(&write, &part);
             }
             answer.is_early |= is_answered;
+            // Those that joined it before wait for no more than its own write.
+            let holds_up = is_answered && write.has_waiting_callers();
             if is_answered {
                 coalescer.add_dirty(&write);
             } else {
@@ -147,7 +149,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             // A write of no stream does not wait for one, and none for what was answered already.
             let is_held_up = !is_answered && (is_dirty || stream.is_none() && coalescer.is_waited_for(&write));
             coalescer.add(&write, part);
-            if !is_part || durability == Durability::Stable || is_held_up {
+            if !is_part || durability == Durability::Stable || is_held_up || holds_up {
                 coalescer.close(&write);
             }
             if !is_answered {

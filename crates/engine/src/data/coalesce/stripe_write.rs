@@ -115,6 +115,11 @@ impl StripeWrite {
         to.extend(meant.map(|caller| caller.request));
     }
 
+    /// Whether a request waits for it to be written.
+    pub(super) fn has_waiting_callers(&self) -> bool {
+        self.callers.borrow().iter().any(|caller| caller.arrival.is_some())
+    }
+
     pub(super) fn has_several_callers(&self) -> bool {
         self.callers.borrow().len() > 1
     }

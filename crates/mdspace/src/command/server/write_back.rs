@@ -18,15 +18,12 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Answers writes of these arrays from memory, as the machine says. The future ends when the arrays have stopped.
 pub(crate) fn begin(machine: &Machine, arrays: &[Array]) -> impl Future + use<> {
     let answers = machine.write_back.get();
-    if answers == Some(WriteBack::All) && arrays.iter().any(Array::is_cache_volatile) {
+    if answers.is_some() && arrays.iter().any(Array::is_cache_volatile) {
         tell!(
             "note: there is no memory for writes that outlives this process: if it is killed, answered writes are lost"
         );
     }
-    let begun = |array: &Array| match answers? {
-        WriteBack::Streams if array.is_cache_volatile() => None,
-        answers => Some(io::spawn(write_back(machine.clock.clone(), array.clone(), answers))),
-    };
+    let begun = |array: &Array| Some(io::spawn(write_back(machine.clock.clone(), array.clone(), answers?)));
     join_all(arrays.iter().filter_map(begun).collect::<Vec<_>>())
 }
 

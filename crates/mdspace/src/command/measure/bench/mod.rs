@@ -179,7 +179,7 @@ async fn bench_level(
     if arguments.count {
         begin("counting transfers");
         array.stop().await?;
-        report.counts = count_all(machine, members, &geometry, &template, arguments.cache.asked()).await?;
+        report.counts = count_all(machine, members, &geometry, &template, arguments.cache.answers()).await?;
         forget_array(machine, members).await?;
         return Ok(report);
     }
