@@ -13,7 +13,7 @@ use std::task::Waker;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteBack {
-    /// Those of a stream for which no other write can be waited: its client has too little under way to fill a stripe.
+    /// Those of a stream that has too little under way to fill a stripe.
     Streams,
     /// All.
     All,
