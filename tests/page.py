@@ -33,6 +33,10 @@ def status():
     return json.loads(run("status", "--json", "--control", "control.sock"))
 
 
+class Left(Exception):
+    """The browser left the page before the page had answered."""
+
+
 class Browser:
     """Chromium's debugging protocol: JSON messages that end with a zero byte."""
 
@@ -77,6 +81,8 @@ class Browser:
         while True:
             message = self.receive()
             if message.get("id") == number:
+                if "navigated" in message.get("error", {}).get("message", ""):
+                    raise Left(method)
                 if "error" in message:
                     raise SystemExit(f"{method}: {message['error']}")
                 return message["result"]
@@ -106,11 +112,15 @@ class Browser:
         return result["result"].get("value")
 
     def wait(self, condition):
-        """Until the condition holds in the page; fails after 20 s."""
-        shown = self.value(
+        """Until the condition holds in the page; fails after 20 s. A link may lead to another page meanwhile."""
+        question = (
             "new Promise(done => { const end = Date.now() + 20000; const look = () => {"
             f" let is = false; try {{ is = Boolean({condition}); }} catch {{}}"
             " if (is || Date.now() > end) done(is); else setTimeout(look, 20); }; look(); })")
+        try:
+            shown = self.value(question)
+        except Left:
+            shown = self.value(question)
         if not shown:
             raise SystemExit(f"the page never came to: {condition}\n{self.value('document.body.innerText')}")
 
