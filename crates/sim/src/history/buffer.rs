@@ -19,6 +19,8 @@ pub(super) struct Buffer {
     memory: KeptMemory,
     /// What the next assembly has to show, since the last life was killed.
     promised: RefCell<Option<Truth>>,
+    /// Whether the next assembly may write what is in doubt from it, as the last stop failed or the process was killed.
+    pub(super) may_hold_doubts: Cell<bool>,
     /// Whether md has used the members since.
     pub(super) is_overtaken: Cell<bool>,
 }
@@ -33,6 +35,7 @@ impl Buffer {
     pub(super) fn lose(&self) {
         self.memory.lose();
         self.promised.take();
+        self.may_hold_doubts.set(false);
         self.is_overtaken.set(false);
     }
 
@@ -49,6 +52,9 @@ impl Runner<'_> {
     pub(super) fn end_of_truth(&self, end: &Step, followed_by_others: bool) {
         let mut truth = self.shared.truth.borrow_mut();
         let is_kill = matches!(end, Step::Kill);
+        if is_kill && self.is_buffered() {
+            self.buffer.may_hold_doubts.set(true);
+        }
         match self.history.setup.writeback {
             _ if matches!(end, Step::Restart) => {}
             false if is_kill => truth.killed(),

@@ -119,7 +119,10 @@ impl Runner<'_> {
         match self.shared.expect("stop", array.stop().await) {
             Some(()) => self.shared.truth.borrow_mut().flushed(asked),
             // No later flush would succeed, so writes that were answered from memory may be lost.
-            None if self.history.setup.writeback => self.shared.truth.borrow_mut().interrupted(),
+            None if self.history.setup.writeback => {
+                self.shared.truth.borrow_mut().interrupted();
+                self.buffer.may_hold_doubts.set(true);
+            }
             None => {}
         }
         self.keepers.all_end().await;
@@ -196,8 +199,13 @@ impl Runner<'_> {
             self.tally.count("lives with a partial parity log");
             self.taint_lost_writes(&impaired);
         }
+        let may_show_doubts = self.buffer.may_hold_doubts.take();
+        if may_show_doubts {
+            self.shared.unflushed.set(true);
+        }
         let found = self.look(&array).await;
-        if let Some(found) = found.filter(|_| agreed && !forced && (self.is_redundant() || self.after_power_cut)) {
+        let is_settled = agreed && !forced && !may_show_doubts;
+        if let Some(found) = found.filter(|_| is_settled && (self.is_redundant() || self.after_power_cut)) {
             self.shared.truth.borrow_mut().pin(&found);
         }
         Some(array)
@@ -346,7 +354,7 @@ impl Runner<'_> {
 
     /// Pins the contents if copies and parity agree, so that what is read now cannot change.
     pub(super) async fn pin_if_agreed(&self, array: &Simulated) {
-        if self.shared.discarded.take() {
+        if self.shared.unflushed.take() {
             self.flush(array);
             self.shared.join().await;
         }

@@ -22,8 +22,9 @@ pub(super) struct Shared {
     pub(super) disturbed: Cell<bool>,
     /// Whether a request failed that changes something.
     pub(super) failed: Cell<bool>,
-    /// Whether something was discarded. It reads as zeros or not, and is not on stable storage.
-    pub(super) discarded: Cell<bool>,
+    /// Whether the array shows what may not be on stable storage and is no answered write: discarded bytes, which read
+    /// as zeros or not, and writes in doubt that the assembly found in the write buffer.
+    pub(super) unflushed: Cell<bool>,
     pub(super) under_way: Cell<usize>,
     pub(super) waiting: RefCell<Option<Waker>>,
 }
@@ -122,7 +123,7 @@ impl Runner<'_> {
                 Some(()) if means != Means::Discard => shared.truth.borrow_mut().answered(id, false),
                 Some(()) => {
                     shared.truth.borrow_mut().failed(id); // zeros, or the contents before
-                    shared.discarded.set(true);
+                    shared.unflushed.set(true);
                 }
                 None => {
                     shared.truth.borrow_mut().failed(id);

@@ -138,7 +138,7 @@ impl<'a> Runner<'a> {
             lenient: Cell::new(history.beyond),
             disturbed: Cell::new(false),
             failed: Cell::new(false),
-            discarded: Cell::new(false),
+            unflushed: Cell::new(false),
             under_way: Cell::new(0),
             waiting: RefCell::default(),
         };
