@@ -142,10 +142,10 @@ impl Runner<'_> {
     /// Taints the rows that were changed silently.
     pub(super) fn absorb_silent_faults(&self) {
         for (number, member) in self.present() {
+            // A member without a slot is not read yet. Its recovery may have written these places before or after.
+            let Some(slot) = self.slot_of(number) else { continue };
             let silent = member.faults().silent.take();
-            // A member without a slot is not read before it is written in full.
-            let Some(slot) = self.slot_of(number).filter(|_| !silent.is_empty()) else { continue };
-            let silent: Vec<_> = silent.into_iter().map(|range| self.component(&range)).collect();
+            let silent: Vec<_> = silent.iter().map(|range| self.component(range)).collect();
             self.taint(|row| silent.iter().any(|range| row.touches(slot, range)));
         }
     }
