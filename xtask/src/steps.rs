@@ -220,7 +220,9 @@ fn record_whole() -> Result<()> {
         value.unwrap_or_default().trim_matches('"').to_owned()
     };
     let system = format!("{} {}", field("NAME").replace(" GNU/Linux", ""), field("VERSION_ID"));
-    let kernel = format!("its own; md of Linux {}", kernels::judges()?.join(" and "));
+    let own = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let own: Vec<&str> = own.split('.').take(2).collect();
+    let kernel = format!("Linux {}; md of Linux {}", own.join("."), kernels::judges()?.join(" and "));
     let target = "x86_64-unknown-linux-gnu";
     Record::new(system.trim(), &kernel, "x86-64", target, "run: all of `cargo xtask test`")
         .leave(&format!("1-whole-{}", field("VERSION_ID")))
