@@ -21,6 +21,7 @@ mod event;
 mod executor;
 mod file;
 mod foreign;
+mod foundation;
 mod layer;
 mod memory;
 pub mod net;
@@ -49,6 +50,7 @@ pub use file::{
     holes,
 };
 pub use foreign::ForeignMember;
+pub use foundation::Foundation;
 pub use layer::{Layer, LayerMember, LayerRead};
 pub use memory::MemoryMember;
 pub use overlay::Overlay;
@@ -56,7 +58,7 @@ pub use parts::range_within;
 pub use plain::{is_disk, length, punch_hole, read_exact_at, reserve, sync_data, wait_for_end};
 pub use remote::{Remote, Stopped};
 pub use rescued::{NOT_IN_IMAGE, Rescued};
-pub use shared_memory::SharedMemory;
+pub use shared_memory::{SharedMemory, is_mapped};
 pub use stamp::Stamps;
 pub use stored::{StoredFiles, StoredOverlay};
 #[cfg(target_os = "linux")]

@@ -1,16 +1,18 @@
 //! Memory that outlives the process: a shared mapping of a file, which a file system in memory holds.
 //!
 //! The file belongs to one user alone and is locked as long as it is mapped, as another process could shorten it. Its
-//! room is allocated at once: a store into a page that the file system cannot give would end the process. The contents
-//! mean nothing here.
+//! room is allocated at once: a store into a page that the file system cannot give would end the process. It may have
+//! several names. The contents mean nothing here.
 
 use crate::plain::reserve;
 use memmap2::{MmapMut, MmapOptions};
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Only its owner may read and write the file.
 const MODE: u32 = 0o600;
@@ -19,9 +21,13 @@ const MODE: u32 = 0o600;
 pub struct SharedMemory {
     map: MmapMut,
     /// Holds the lock.
-    _file: File,
+    file: File,
     path: PathBuf,
 }
+
+/// How long a process that is just ending has to release a lock, and the interval between attempts.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
 impl SharedMemory {
     /// Maps an existing file; `None` when there is none.
@@ -59,8 +65,7 @@ impl SharedMemory {
     }
 
     fn of(file: File, path: &Path) -> Result<Self> {
-        // Another holder can only be a process that is just ending: the members' locks come first.
-        flock(&file, FlockOperation::LockExclusive)?;
+        lock(&file)?;
         let status = file.metadata()?;
         if status.uid() != rustix::process::geteuid().as_raw() || status.mode() & 0o077 != 0 || !status.is_file() {
             return Err(Error::new(ErrorKind::PermissionDenied, "it is not this user's own file"));
@@ -68,15 +73,49 @@ impl SharedMemory {
         // SAFETY: the file is this user's own and locked, so that no other process changes or shortens it.
         #[expect(unsafe_code, reason = "a mapping of a file")]
         let map = unsafe { MmapOptions::new().map_mut(&file)? };
-        Ok(Self { map, _file: file, path: path.to_owned() })
+        Ok(Self { map, file, path: path.to_owned() })
     }
 
-    /// Removes the file. The memory stays until it is dropped.
+    /// Gives the file one more name, if nothing has that name.
     ///
     /// # Errors
     /// The system's.
-    pub fn remove(&self) -> Result<()> {
-        std::fs::remove_file(&self.path)
+    pub fn link(&self, path: &Path) -> Result<()> {
+        match std::fs::hard_link(&self.path, path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            linked => linked,
+        }
+    }
+
+    /// Whether `path` is a name of the file.
+    pub fn is_at(&self, path: &Path) -> bool {
+        let own = self.file.metadata().map(|status| (status.dev(), status.ino())).ok();
+        own.is_some() && own == path.symlink_metadata().map(|status| (status.dev(), status.ino())).ok()
+    }
+}
+
+/// Locks the file. Another holder can only be a process that is just ending, as the members' locks come first; but
+/// exports have none.
+fn lock(file: &File) -> Result<()> {
+    let deadline = Instant::now() + LOCK_TIMEOUT;
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(LOCK_INTERVAL),
+            locked => return Ok(locked?),
+        }
+    }
+}
+
+/// Whether a process has the file at `path` mapped.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn is_mapped(path: &Path) -> Result<bool> {
+    let file = options().open(path)?;
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(Errno::WOULDBLOCK) => Ok(true),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -105,9 +144,16 @@ mod tests {
         SharedMemory::open_or_create(&path, 8192)?.as_mut()[4100] = 7;
         let mut again = SharedMemory::open_or_create(&path, 100)?;
         assert_eq!((again.as_mut().len(), again.as_mut()[4100]), (8192, 7));
-        again.remove()?;
+        let other = place.path().join("other");
+        again.link(&other)?;
+        again.link(&other)?;
+        assert!(again.is_at(&path) && again.is_at(&other) && !again.is_at(&place.path().join("none")));
+        assert!(is_mapped(&other)?);
         drop(again);
+        assert!(!is_mapped(&other)?);
+        std::fs::remove_file(&path)?;
         assert!(SharedMemory::open(&path)?.is_none());
+        assert_eq!(SharedMemory::open(&other)?.expect("its other name").as_mut()[4100], 7);
         Ok(())
     }
 

@@ -279,7 +279,7 @@ impl Machine {
     ) -> Result<Array, Refusal> {
         let read_only = purpose != Purpose::Write;
         let offer = if read_only { self.over_logs(offer).await } else { offer };
-        let offer = self.beside_write_buffer(offer, purpose);
+        let offer = self.beside_write_buffer(offer, purpose, consent.force);
         let Consent { force, raid0_layout, ignore_bad_blocks, partial, journal } = consent;
         let options = AssembleOptions {
             force,
@@ -306,18 +306,20 @@ impl Machine {
     }
 
     /// Has what a killed server answered be found.
-    fn beside_write_buffer(&self, offer: Offer<AnyMember>, purpose: Purpose) -> Offer<AnyMember> {
+    fn beside_write_buffer(&self, offer: Offer<AnyMember>, purpose: Purpose, force: bool) -> Offer<AnyMember> {
         if purpose == Purpose::Look {
             return offer;
         }
         if self.has_overlay() {
-            return Offer { write_buffer: Some(write_buffer::refusing_any()), ..offer };
+            // Its writes would be the overlay's and the members'.
+            return without_answered_writes(offer, "serve the array once without the overlay, which writes them");
         }
         #[cfg(feature = "command")]
         let answers = self.write_back.get();
         #[cfg(not(feature = "command"))]
         let answers = None;
-        Offer { write_buffer: Some(write_buffer::finder(purpose, answers)), ..offer }
+        let found = write_buffer::finder(member_names(&offer), write_buffer::Use { purpose, answers, force });
+        Offer { write_buffer: Some(found), ..offer }
     }
 
     /// Puts memory over the members of an array that has a log. Assembly replays the log into it.
@@ -369,6 +371,15 @@ impl Machine {
         let file = FileMember::open(path, &options).map_err(|error| not_opened(&error))?;
         Ok(Candidate { name: name_of(path), member: file.into() })
     }
+}
+
+/// The same, refused if a killed server had answered writes that the members may lack.
+pub(crate) fn without_answered_writes(offer: Offer<AnyMember>, advice: &'static str) -> Offer<AnyMember> {
+    Offer { write_buffer: Some(write_buffer::refusing_any(member_names(&offer), advice)), ..offer }
+}
+
+fn member_names(offer: &Offer<AnyMember>) -> Vec<String> {
+    offer.members.iter().map(|candidate| candidate.name.clone()).collect()
 }
 
 /// A member that is open and locked, but not bound to an executor yet.

@@ -4,15 +4,11 @@
 //! fits into JSON, and still names the same file. All code uses these two functions for the two directions.
 
 use format::text::quoted;
-#[cfg(feature = "command")]
 use format::text::unquoted;
-#[cfg(feature = "command")]
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-#[cfg(feature = "command")]
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
-#[cfg(feature = "command")]
 use std::path::PathBuf;
 
 /// The text for the file name `path`.
@@ -21,7 +17,6 @@ pub(crate) fn name_of(path: &Path) -> String {
 }
 
 /// The file name for the text `name`.
-#[cfg(feature = "command")]
 pub(crate) fn path_of(name: &str) -> PathBuf {
     OsString::from_vec(unquoted(name)).into()
 }

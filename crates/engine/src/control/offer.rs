@@ -36,11 +36,12 @@ impl<M> Offer<M> {
 /// Settings of an assembly.
 #[derive(Debug, Clone)]
 pub struct AssembleOptions {
-    /// Accept possible loss, and warn about it. Covers six cases: the fewest and least stale members that
+    /// Accept possible loss, and warn about it. Covers seven cases: the fewest and least stale members that
     /// an array with too few current ones can start with, as in mdadm; a dirty and degraded parity array,
     /// where the missing member's data may be wrong where a write was under way; a dirty parity array with bad
     /// blocks, likewise; an array whose write journal is lost, for reading; a reshape whose position may be behind the
-    /// data, or whose backup is of another time or lost, for reading; and, with `partial`, what lies behind a missing member of a linear array.
+    /// data, or whose backup is of another time or lost, for reading; writes that an earlier server answered from memory and
+    /// that cannot be written; and, with `partial`, what lies behind a missing member of a linear array.
     pub force: bool,
     /// Never write to any member.
     pub read_only: bool,

@@ -4,6 +4,7 @@
 use crate::support::nbd::Nbd;
 use crate::support::{Server, Workplace, parsed};
 use rustix::process::Signal;
+use std::path::PathBuf;
 
 const PAGE: usize = 4096;
 
@@ -34,16 +35,83 @@ fn the_next_server_has_what_a_killed_one_had_answered() {
     let here = created();
     kill_after_a_write(&here);
     let members = here.contents(&["a", "b", "c"]);
-    here.run("read a b c --output out").expect(2, &["write buffer", "4096 bytes", "--force"]);
-    here.run("serve a b c --overlay over").expect(2, &["write buffer", "without the overlay"]);
-    assert!(here.contents(&["a", "b", "c"]) == members, "a refusal has changed a member");
+    let shown = here.run("read a b c --output out --overwrite").ok().stderr.clone();
+    assert!(shown.contains("4096 bytes of writes that members may lack"), "{shown}");
+    assert!(has_the_page(&here.contents(&["out"])[0]));
+    for refused in ["serve a b c --overlay over", "update a b c --uuid random", "update a b c --name other"] {
+        here.run(refused).expect(2, &["write buffer", "serve the array once"]);
+    }
+    assert!(here.contents(&["a", "b", "c"]) == members, "a look or a refusal has changed a member");
 
     let server = Server::of(&here, "serve a b c");
     assert!(Nbd::connect(&socket(&here)).read(7 * PAGE as u64, PAGE as u32).iter().all(|byte| *byte == 7));
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
-    here.run("read a b c --output out").ok();
-    assert!(here.contents(&["out"])[0][7 * PAGE..8 * PAGE].iter().all(|byte| *byte == 7));
+    here.run("read a b c --output out --overwrite").ok();
+    assert!(has_the_page(&here.contents(&["out"])[0]));
+    assert!(buffers(&here).is_empty(), "its names stay behind");
+}
+
+fn has_the_page(data: &[u8]) -> bool {
+    data[7 * PAGE..8 * PAGE].iter().all(|byte| *byte == 7)
+}
+
+/// The names of the files that may hold what servers of the array with this uuid have answered.
+fn buffers(here: &Workplace) -> Vec<PathBuf> {
+    let members = here.run("examine --json a b c").ok().text();
+    let uuid = parsed(&members)["members"][0]["array_uuid"].as_str().expect("a text").replace(':', "");
+    let names = std::fs::read_dir("/dev/shm").expect("Linux").map(|entry| entry.expect("an entry").path());
+    names.filter(|path| path.to_string_lossy().contains(&format!("mdspace-{uuid}."))).collect()
+}
+
+#[test]
+fn a_copy_of_the_members_does_not_get_what_was_answered() {
+    let here = created();
+    kill_after_a_write(&here);
+    for (from, to) in [("a", "d"), ("b", "e"), ("c", "f")] {
+        std::fs::copy(here.path().join(from), here.path().join(to)).expect("a copy");
+    }
+    for command in ["read d e f --output out --overwrite", "serve d e f"] {
+        here.run(command).expect(2, &["write buffer", "other files or devices", "--force", "mv /dev/shm/mdspace-"]);
+    }
+    let server = Server::of(&here, "serve d e f --force --cache writeback");
+    assert!(Nbd::connect(&socket(&here)).read(7 * PAGE as u64, PAGE as u32).iter().all(|byte| *byte == 0));
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+    assert_eq!(buffers(&here).len(), 3, "of the members alone");
+
+    // The members have other names now, and the last one left.
+    std::fs::rename(here.path().join("a"), here.path().join("g")).expect("it is there");
+    let server = Server::of(&here, "serve g b");
+    assert!(Nbd::connect(&socket(&here)).read(7 * PAGE as u64, PAGE as u32).iter().all(|byte| *byte == 7));
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+    std::fs::rename(here.path().join("g"), here.path().join("a")).expect("it is there");
+    assert!(buffers(&here).is_empty(), "the name for the member that was not there stays behind");
+}
+
+#[test]
+fn a_member_that_has_come_leads_to_what_was_answered() {
+    let here = created();
+    let server = Server::of(&here, "serve a b c --cache writeback");
+    std::fs::copy(here.path().join("a"), here.path().join("d")).expect("a copy");
+    here.run("wipe d --force").ok();
+    let first = buffers(&here);
+    here.run("add d").ok();
+    while buffers(&here).len() < 4 {}
+    let mut client = Nbd::connect(&socket(&here));
+    client.request(1, 7 * PAGE as u64, PAGE as u32, &[7; PAGE]);
+    client.reply();
+    server.signal(Signal::KILL);
+    assert_eq!(server.wait(), None);
+    first.iter().for_each(|name| std::fs::remove_file(name).expect("it is ours"));
+    here.run("read a b c --output out").expect(2, &["write buffer", "other files or devices"]);
+    here.run("read a b c d --output out --overwrite").ok();
+    assert!(has_the_page(&here.contents(&["out"])[0]));
+    let server = Server::of(&here, "serve a b c d");
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+    assert!(buffers(&here).is_empty());
 }
 
 /// Writes 40 pages one after another, without a flush.
@@ -107,9 +175,7 @@ fn a_stream_writes_each_byte_once_unless_it_is_written_through() {
 fn a_server_whose_memory_is_removed_writes_through() {
     let here = created();
     let server = Server::of(&here, "serve a b c --cache writeback");
-    let uuid = parsed(&here.run("status --json").ok().text())["uuid"].as_str().expect("a text").replace(':', "");
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("Linux");
-    std::fs::remove_file(format!("/dev/shm/mdspace-{uuid}.{}.writes", boot.trim())).expect("its buffer");
+    buffers(&here).iter().for_each(|name| std::fs::remove_file(name).expect("its buffer"));
     while !parsed(&here.run("status --json").ok().text())["cache"]["write_back"].is_null() {}
     let before = written(&here);
     let mut client = Nbd::connect(&socket(&here));
@@ -122,7 +188,7 @@ fn a_server_whose_memory_is_removed_writes_through() {
 }
 
 #[test]
-fn what_was_answered_is_dropped_only_by_force_once_other_software_has_written_the_members() {
+fn what_was_answered_is_lost_with_a_word_once_other_software_has_written_the_members() {
     let here = created();
     kill_after_a_write(&here);
     // As the kernel's md does at its first write: later events, and a time without microseconds.
@@ -137,12 +203,13 @@ fn what_was_answered_is_dropped_only_by_force_once_other_software_has_written_th
         superblock[216..220].copy_from_slice(&sum.to_le_bytes());
         std::fs::write(&path, member).expect("written");
     }
-    here.run("serve a b c").expect(2, &["write buffer", "other software has written the members", "--force"]);
-    let server = Server::of(&here, "serve a b c --force");
+    let said = here.run("read a b c --output out --overwrite").ok().stderr.clone();
+    assert!(said.contains("other software has written the members since, so they are lost"), "{said}");
+    let server = Server::of(&here, "serve a b c");
     assert!(Nbd::connect(&socket(&here)).read(7 * PAGE as u64, PAGE as u32).iter().all(|byte| *byte == 0));
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
-    here.run("read a b c --output out").ok();
+    here.run("read a b c --output out --overwrite").ok();
 }
 
 /// As md sums a superblock of version 1 (`calc_sb_1_csum`).

@@ -151,9 +151,6 @@ impl Runner<'_> {
                 forced = false; // that was agreed to with this member: without it, an old one might take its place
             } else if with_file && refusal.member.as_ref() == Some(&self.file.name()) {
                 with_file = false; // unfinished, or of another life of the array
-            } else if self.buffer.is_overtaken.get() && refusal.field.as_deref() == Some("write buffer") {
-                self.buffer.lose(); // as its user would, who had md write to the members
-                self.tally.count("write buffers that do not count");
             } else if refusal.field.as_deref() == Some("write buffer") && refusal.reason.contains("simulated fault") {
                 self.tally.count("write buffers that could not be written"); // they stay for the next assembly
                 return None;
@@ -169,6 +166,12 @@ impl Runner<'_> {
                 return None;
             }
         };
+        if self.buffer.is_overtaken.get()
+            && array.status().warnings.iter().any(|text| text.contains("so they are lost"))
+        {
+            self.buffer.lose();
+            self.tally.count("write buffers that do not count");
+        }
         if let Some(mut truth) = self.buffer.fulfil().filter(|_| !forced) {
             truth.taint_as(&self.shared.truth.borrow());
             self.shared.truth.replace(truth);

@@ -1,8 +1,9 @@
 //! Writes that an earlier server answered from memory, and that members may lack: they are found in the write buffer when
 //! the array is assembled, and written once it runs.
 //!
-//! Their answer promised that they outlive that server. So an array is not assembled beside them: they are
-//! written, or the caller drops them by `force`.
+//! Their answer promised that they outlive that server. So no array is assembled without them: they are written, and an
+//! array that is only read has them in memory. If other software has used the members since, as md may, that software
+//! knew nothing of them. Then they are lost, and a warning says so.
 
 use crate::control::assemble::AssembleOptions;
 use crate::control::assemble::agreement::Warnings;
@@ -29,57 +30,68 @@ pub(super) fn take(
     let Some(find) = find.filter(|_| has_buffer) else { return Ok(Vec::new()) };
     let Some(mut memory) = find(freshest.set_uuid)? else { return Ok(Vec::new()) };
     let found = look((*memory).as_mut(), freshest);
-    let dropped = match &found {
-        Found::Nothing => None,
-        Found::Writes(writes) => {
-            let bytes: usize = writes.iter().map(|(_, data)| data.len()).sum();
-            options.read_only.then(|| {
-                let reason = format!("an earlier server answered {bytes} bytes of writes that members may lack");
-                Refusal::new(reason)
-                    .advice("serve the array for writing, which writes them; --force reads without them")
-            })
+    let writes = match found {
+        Found::Nothing => Vec::new(),
+        Found::Writes(writes) => writes,
+        Found::Void(bytes) => {
+            warnings.texts.push(format!(
+                "an earlier server answered {bytes} bytes of writes that no flush asked for, and was killed; other \
+                 software has written the members since, so they are lost, as after a loss of power"
+            ));
+            Vec::new()
         }
-        Found::Void(bytes) => Some(
-            Refusal::new(format!(
-                "an earlier server answered {bytes} bytes of writes, and other software has written the members since"
-            ))
-            .advice(if options.read_only { "--force reads without them" } else { "--force drops them" }),
-        ),
     };
-    match dropped {
-        Some(refusal) if !options.force => return Err(refusal.field("write buffer")),
-        Some(refusal) => {
-            let fate = if options.read_only { "left out" } else { "dropped" };
-            warnings.texts.push(format!("{}; they are {fate}", refusal.reason));
-        }
-        None => {}
-    }
     if options.read_only {
-        return Ok(Vec::new());
+        if !writes.is_empty() {
+            let bytes = bytes_of(&writes);
+            warnings.texts.push(format!(
+                "an earlier server answered {bytes} bytes of writes that members may lack: they are read from memory, and \
+                 the next server for writing writes them"
+            ));
+        }
+        return Ok(writes);
     }
     if context.write_buffer.set(BufferedWrites::take(memory, freshest)).is_err() {
         unreachable!("an array is assembled once");
     }
-    Ok(match found {
-        Found::Writes(writes) => writes,
-        Found::Nothing | Found::Void(_) => Vec::new(),
-    })
+    Ok(writes)
+}
+
+fn bytes_of(writes: &[FoundWrite]) -> usize {
+    writes.iter().map(|(_, data)| data.len()).sum()
+}
+
+fn unwritable(bytes: usize, reason: &str) -> Refusal {
+    Refusal::new(format!("an earlier server answered {bytes} bytes of writes, which cannot be written"))
+        .field("write buffer")
+        .because(reason)
+        .advice("they stay for another try with members that can be written; --force gives up what cannot be")
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// Writes what was found.
-    pub(super) async fn write_found(&self, found: Vec<FoundWrite>) -> Result<(), Refusal> {
+    /// Writes what was found. An array that is only read shows it instead. What cannot be written refuses the array, or
+    /// is lost by `force`.
+    pub(super) async fn write_found(&self, found: Vec<FoundWrite>, force: bool) -> Result<(), Refusal> {
         if found.is_empty() {
             return Ok(());
         }
-        let bytes: usize = found.iter().map(|(_, data)| data.len()).sum();
+        if self.core.info.read_only {
+            self.data.show(found);
+            return Ok(());
+        }
+        let bytes = bytes_of(&found);
         for (at, data) in found {
             let block = self.core.pool.copy_of(&data);
             let written = self.data.write(at, block, Durability::Ordinary).await;
-            written.map_err(|error| {
-                let reason = format!("an earlier server answered {bytes} bytes of writes, which cannot be written");
-                Refusal::new(reason).field("write buffer").because(&error.reason)
-            })?;
+            match written {
+                Err(error) if force => tracing::error!(
+                    target: crate::LOG_TARGET,
+                    "bytes {at} to {}: an earlier server answered these writes; they cannot be written and are lost: {}",
+                    at + data.len() as u64,
+                    error.reason
+                ),
+                written => written.map_err(|error| unwritable(bytes, &error.reason))?,
+            }
         }
         if let Some(buffer) = self.core.context.write_buffer.get() {
             buffer.free_all();

@@ -219,7 +219,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if let Some(journal) = journal {
             array.metadata.begin_journal(journal).await.map_err(ArrayError::refusal)?;
         }
-        array.write_found(buffered).await?;
+        array.write_found(buffered, options.force).await?;
         Ok(array)
     }
 

@@ -3,6 +3,7 @@
 //! Bookkeeping, without I/O. [`super::writeback`] says what it promises.
 
 use crate::base::range_set::Ranges;
+use crate::base::write_set::WriteSet;
 use crate::data::coalesce::stripe_write::{RequestId, StripeWrite};
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
@@ -29,6 +30,8 @@ pub(super) struct DirtySet {
     /// Stripe writes that the writeback task does not drive yet.
     pub(super) fresh: RefCell<Vec<(Rc<StripeWrite>, RequestId)>>,
     pub(super) bytes: Cell<u64>,
+    /// What an earlier server had answered, of an array that is only read: the members may lack it.
+    pub(super) found: RefCell<WriteSet>,
     /// Ranges that were answered and could not be written.
     pub(super) lost: RefCell<Ranges>,
     /// Members had no room for some of the data, and have not taken it since ([`crate::control::owed`]).

@@ -55,7 +55,9 @@ impl Coalescer {
 
     /// Whether reads have to look at dirty data.
     pub(crate) fn has_dirty(&self) -> bool {
-        !self.dirty.writes.borrow().is_empty() || !self.dirty.lost.borrow().is_empty()
+        let dirty = &self.dirty;
+        let is_found = || !dirty.found.borrow().extents().is_empty();
+        !dirty.writes.borrow().is_empty() || !dirty.lost.borrow().is_empty() || is_found()
     }
 
     /// Whether any of a range was answered and lost.
@@ -89,7 +91,8 @@ impl Coalescer {
     fn dirty_in(&self, at: u64, bytes: u64) -> Vec<WriteExtent> {
         let range = at..at + bytes;
         let writes = self.dirty.writes.borrow();
-        let mut patches = Vec::new();
+        let found = self.dirty.found.borrow();
+        let mut patches: Vec<_> = found.extents().iter().filter_map(|patch| patch.within(range.clone())).collect();
         for (write, _) in writes.iter().filter(|(write, _)| !write.is_done()) {
             patches.extend(write.patches.borrow().extents().iter().filter_map(|patch| patch.within(range.clone())));
         }
@@ -186,6 +189,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         /// The end of a stripe, whole stripes, and the beginning of one.
         const PARTS_MAX: u64 = 3;
         self.core.context.write_buffer.get().is_none_or(|buffer| buffer.has_room(bytes, PARTS_MAX))
+    }
+
+    /// Has reads show what an earlier server had answered: the array is only read, and its members may lack it.
+    pub(crate) fn show(&self, found: Vec<(u64, Vec<u8>)>) {
+        let mut all = self.coalescer.dirty.found.borrow_mut();
+        for (at, data) in found {
+            all.put(WriteExtent { at, block: self.core.pool.copy_of(&data) });
+        }
     }
 
     /// Puts a part of a write that is about to be answered into the write buffer.

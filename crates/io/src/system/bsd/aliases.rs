@@ -2,10 +2,16 @@
 //! docs/systems.md says so. Nothing is locked here.
 
 use crate::file::{Lock, OpenError};
+use crate::foundation::Foundation;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// Locks the same bytes through their aliases, of which none are known.
 pub(crate) fn lock_aliases(_: &Path, _: &OwnedFd, _: Lock) -> Result<Vec<OwnedFd>, OpenError> {
     Ok(Vec::new())
+}
+
+/// Where byte `at` of a disk is: on itself.
+pub(crate) fn foundation(device: u64, at: u64) -> Foundation {
+    Foundation::disk(device, at)
 }

@@ -19,6 +19,7 @@
 use super::locks::holder_of;
 use crate::file::lock::{lock, lock_range};
 use crate::file::{Lock, OpenError, is_block_device};
+use crate::foundation::Foundation;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -78,18 +79,45 @@ pub(crate) fn lock_aliases(path: &Path, fd: &OwnedFd, wanted: Lock) -> Result<Ve
     locked.map(|()| held).map_err(of_member)
 }
 
+/// Where byte `at` of the block device with this number is: in the file behind a loop device, in the disk of a partition.
+/// A device over an unreachable file is its own foundation.
+pub(crate) fn foundation(device: u64, at: u64) -> Foundation {
+    let itself = Foundation::disk(device, at);
+    let Some(directory) = directory_of(Number::of(device)) else { return itself };
+    if let Some(file) = backing_file(&directory) {
+        let at = at.saturating_add(number_in(&directory.join("loop/offset")));
+        return rustix::fs::stat(&file).map_or(itself, |status| Foundation::of_status(&status, at));
+    }
+    match disk_of(&directory) {
+        Some(Number { major, minor }) => {
+            foundation(rustix::fs::makedev(major, minor), at.saturating_add(sectors(&directory.join("start"))))
+        }
+        None => itself,
+    }
+}
+
+/// The directory of a block device in sysfs.
+fn directory_of(device: Number) -> Option<PathBuf> {
+    let link = PathBuf::from(format!("/sys/dev/block/{}:{}", device.major, device.minor));
+    // `canonicalize`, because `..` of the link is the directory of links.
+    link.canonicalize().ok()
+}
+
+/// The disk of a partition.
+fn disk_of(directory: &Path) -> Option<Number> {
+    directory.parent().filter(|_| directory.join("partition").exists()).and_then(number_of)
+}
+
 /// Locks the bytes behind `bytes` of the block device with this number.
 fn lock_below(device: Number, bytes: Range<u64>, wanted: Lock, held: &mut Vec<OwnedFd>) -> Result<(), OpenError> {
-    let link = PathBuf::from(format!("/sys/dev/block/{}:{}", device.major, device.minor));
-    // `canonicalize` first, because `..` of the link is the directory of links.
-    let Ok(directory) = link.canonicalize() else { return Ok(()) };
+    let Some(directory) = directory_of(device) else { return Ok(()) };
     let end = bytes.end.min(sectors(&directory.join("size")));
     let moved_by = |offset: u64| bytes.start.saturating_add(offset)..end.saturating_add(offset);
     if let Some(file) = backing_file(&directory) {
         let range = moved_by(number_in(&directory.join("loop/offset")));
         return lock_backing(&directory, &file, range, wanted, held);
     }
-    match directory.parent().filter(|_| directory.join("partition").exists()).and_then(number_of) {
+    match disk_of(&directory) {
         Some(disk) => lock_below(disk, moved_by(sectors(&directory.join("start"))), wanted, held),
         None => Ok(()),
     }

@@ -10,7 +10,7 @@ use crate::command::cli::{journal, metadata};
 use crate::command::opening::members::expand;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json, tell};
-use crate::machine::{Arena, Array, Machine, Purpose, random};
+use crate::machine::{Arena, Array, Machine, Purpose, random, without_answered_writes};
 use engine::status::uuid_text;
 use engine::update::{Change, Update, check_blocks_without_record, check_byte_order, plan};
 use engine::{AssembleOptions, Candidate, Member as _, Offer, Refusal};
@@ -147,6 +147,7 @@ impl Machine {
     /// Checks that the members are current ones of one array that could be served.
     pub(super) async fn check_array(&self, paths: &[PathBuf], change: &Change) -> Result<(), Failure> {
         let offer = Offer::of(self.open_all(paths, Purpose::Look)?);
+        let offer = without_answered_writes(offer, "serve the array once, which writes them, and repeat the command");
         // A bitmap of the other byte order is left out, and needed for reads by no array.
         let options = AssembleOptions { read_only: change.byte_order, ..AssembleOptions::default() };
         let array = Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone());

@@ -5,7 +5,7 @@
 use crate::command::opening::members::ArrayUuid;
 use crate::command::text::output::tell;
 use crate::machine::{Array, Machine};
-use crate::write_buffer::is_there;
+use crate::write_buffer::Names;
 use engine::{Clock, WriteBack};
 use futures_util::future::{Either, join_all, select};
 use io::RealClock;
@@ -35,11 +35,17 @@ async fn write_back(clock: RealClock, array: Array, answers: WriteBack) {
     }
 }
 
-/// Ends when the file of the array's write buffer is gone; then no more writes are answered from memory.
+/// Ends when the file of the array's write buffer is gone; then no more writes are answered from memory. Until then the
+/// file has a name for each member.
 async fn memory_is_gone(clock: &RealClock, array: &Array) {
     let uuid = array.status().uuid.parse().map(|ArrayUuid(uuid)| uuid);
     let (Ok(uuid), false) = (uuid, array.is_cache_volatile()) else { return };
-    while is_there(uuid) {
+    let Some(mut names) = Names::of(uuid, std::iter::empty()) else { return };
+    loop {
+        names.add(array.status().members.iter().map(|member| member.name.as_str()));
+        if !names.keep() {
+            break;
+        }
         clock.sleep_until(clock.now() + LOOK_INTERVAL).await;
     }
     tracing::warn!("the file of the write buffer was removed: writes are answered when the members have them");

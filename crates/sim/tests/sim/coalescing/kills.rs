@@ -1,7 +1,7 @@
 //! A process that answers writes from memory is killed: the next one has what was answered, and no block is torn.
 
-use super::scene::{Scene, Simulated};
-use engine::{Array, AssembleOptions, Candidate, Durability, Offer, Pool, WriteBack};
+use super::scene::{CHUNK_BYTES, DATA_OFFSET, Scene, Simulated};
+use engine::{Array, AssembleOptions, Candidate, Durability, Offer, Pool, Refusal, WriteBack};
 use format::geometry::Level;
 use format::superblock::{PLACE_BYTES, Timestamp, Version, decode};
 use format::units::MemberByte;
@@ -28,17 +28,21 @@ impl Lives {
 
     /// The next process, which answers these writes from memory.
     fn begin(&self, answers: WriteBack) -> Simulated {
+        let array = self.assemble(AssembleOptions::default()).expect("nothing is wrong with it");
+        let answering = array.clone();
+        self.scene.world.spawn(async move { answering.write_back(answers).await });
+        array
+    }
+
+    fn assemble(&self, options: AssembleOptions) -> Result<Simulated, Refusal> {
         let Scene { world, members, .. } = &self.scene;
         let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
         let offer = Offer {
             write_buffer: Some(self.memory.lend(BLOCKS)),
             ..Offer::of(members.iter().map(candidate).collect())
         };
-        let assembled = Array::assemble_offer(offer, AssembleOptions::default(), Pool::new(4 << 20), world.clock());
-        let array = world.run(assembled, || false).expect("not stopped").expect("nothing is wrong with it");
-        let answering = array.clone();
-        world.spawn(async move { answering.write_back(answers).await });
-        array
+        let assembled = Array::assemble_offer(offer, options, Pool::new(4 << 20), world.clock());
+        world.run(assembled, || false).expect("not stopped")
     }
 
     /// Writes; false if the process was killed before the answer, at the write or flush numbered `cut` from now on.
@@ -116,4 +120,46 @@ fn no_write_is_answered_from_memory_that_does_not_count() {
     lives.kill(array);
     let array = lives.begin(WriteBack::All);
     assert_eq!(lives.read(&array, 512), [1; 512]);
+}
+
+#[test]
+fn an_array_that_is_only_read_shows_what_was_answered_and_changes_nothing() {
+    let lives = Lives::new();
+    let array = lives.begin(WriteBack::All);
+    assert!(lives.write(&array, 512, &[7; 1024], Durability::Ordinary, u64::MAX));
+    lives.kill(array);
+    let before: Vec<_> = lives.scene.members.iter().map(SimMember::contents).collect();
+    for _ in 0..2 {
+        let array = lives.assemble(AssembleOptions { read_only: true, ..AssembleOptions::default() });
+        let array = array.expect("nothing is wrong with it");
+        assert!(array.status().warnings.iter().any(|warning| warning.contains("1024 bytes")));
+        let found = lives.read(&array, 2048);
+        assert_eq!(found, [vec![0; 512], vec![7; 1024], vec![0; 512]].concat());
+        lives.kill(array);
+    }
+    assert!(lives.scene.members.iter().map(SimMember::contents).eq(before));
+    assert_eq!(lives.read(&lives.begin(WriteBack::All), 1024)[512..], [7; 512]);
+}
+
+#[test]
+fn what_cannot_be_written_refuses_the_array_and_is_lost_by_force_alone() {
+    let lives = Lives::new();
+    let array = lives.begin(WriteBack::All);
+    assert!(lives.write(&array, 0, &[7; 512], Durability::Ordinary, u64::MAX));
+    assert!(lives.write(&array, lives.scene.stripe_bytes, &[7; 512], Durability::Ordinary, u64::MAX));
+    lives.kill(array);
+    // No member can read stripe 1, so that a part of it cannot be written.
+    let unreadable = DATA_OFFSET + CHUNK_BYTES..DATA_OFFSET + 2 * CHUNK_BYTES;
+    for member in &lives.scene.members {
+        member.faults().latent.borrow_mut().push(unreadable.clone());
+    }
+    for _ in 0..2 {
+        let refusal = lives.assemble(AssembleOptions::default()).err().expect("a write would be lost");
+        assert_eq!(refusal.field.as_deref(), Some("write buffer"), "{refusal}");
+    }
+    let forced = lives.assemble(AssembleOptions { force: true, ..AssembleOptions::default() });
+    let array = forced.expect("the user gave it up");
+    assert_eq!(lives.read(&array, 512), [7; 512], "what can be written is");
+    lives.kill(array);
+    assert_eq!(lives.read(&lives.begin(WriteBack::All), 512), [7; 512]);
 }
