@@ -12,12 +12,17 @@ use std::path::Path;
 /// A file or disk that stands on no other one, and a byte of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Foundation {
-    /// The file's inode; `None` for a disk.
-    inode: Option<u64>,
-    /// The number of the disk, or of the file's file system.
-    device: u64,
+    kind: Kind,
     /// In bytes.
     at: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    /// The number of the file system's device, and the inode.
+    File { device: u64, inode: u64 },
+    /// Its number. The system gives that to another disk later, with another sequence; 0 if it counts none.
+    Disk { device: u64, sequence: u64 },
 }
 
 impl Foundation {
@@ -32,23 +37,22 @@ impl Foundation {
     pub(crate) fn of_status(status: &Stat, at: u64) -> Self {
         match disk::may_be_disk(FileType::from_raw_mode(status.st_mode)) {
             true => aliases::foundation(wide(status.st_rdev), at),
-            false => Self { inode: Some(wide(status.st_ino)), device: wide(status.st_dev), at },
+            false => Self { kind: Kind::File { device: wide(status.st_dev), inode: wide(status.st_ino) }, at },
         }
     }
 
     /// A disk itself.
-    pub(crate) fn disk(device: u64, at: u64) -> Self {
-        Self { inode: None, device, at }
+    pub(crate) fn disk(device: u64, sequence: u64, at: u64) -> Self {
+        Self { kind: Kind::Disk { device, sequence }, at }
     }
 }
 
 /// Letters, digits and hyphens alone.
 impl fmt::Display for Foundation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { inode, device, at } = self;
-        match inode {
-            Some(inode) => write!(formatter, "file-{device:x}-{inode:x}-{at:x}"),
-            None => write!(formatter, "disk-{device:x}-{at:x}"),
+        match self.kind {
+            Kind::File { device, inode } => write!(formatter, "file-{device:x}-{inode:x}-{:x}", self.at),
+            Kind::Disk { device, sequence } => write!(formatter, "disk-{device:x}-{sequence:x}-{:x}", self.at),
         }
     }
 }

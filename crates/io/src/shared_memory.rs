@@ -9,7 +9,7 @@ use memmap2::{MmapMut, MmapOptions};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
-use std::io::{Error, ErrorKind, Result};
+use std::io::{Error, ErrorKind, Read, Result};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -35,11 +35,7 @@ impl SharedMemory {
     /// # Errors
     /// It belongs to another user, others may write to it, or it cannot be mapped.
     pub fn open(path: &Path) -> Result<Option<Self>> {
-        match options().open(path) {
-            Ok(file) => Self::of(file, path).map(Some),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        open(path, options().write(true))?.map(|file| Self::of(file, path)).transpose()
     }
 
     /// Maps a new file of so many bytes, all zeros, or the file that is there.
@@ -50,10 +46,21 @@ impl SharedMemory {
         if let Some(there) = Self::open(path)? {
             return Ok(there);
         }
-        let file = options().create_new(true).mode(MODE).open(path)?;
+        let file = options().write(true).create_new(true).mode(MODE).open(path)?;
         Self::of_new(file, path, bytes as u64).inspect_err(|_| {
             drop(std::fs::remove_file(path)); // the first error says more
         })
+    }
+
+    /// What a file holds, without mapping it; `None` when there is none.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::open`].
+    pub fn contents(path: &Path) -> Result<Option<Vec<u8>>> {
+        let Some(mut file) = open(path, &mut options())? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
     }
 
     fn of_new(file: File, path: &Path, bytes: u64) -> Result<Self> {
@@ -66,10 +73,6 @@ impl SharedMemory {
 
     fn of(file: File, path: &Path) -> Result<Self> {
         lock(&file)?;
-        let status = file.metadata()?;
-        if status.uid() != rustix::process::geteuid().as_raw() || status.mode() & 0o077 != 0 || !status.is_file() {
-            return Err(Error::new(ErrorKind::PermissionDenied, "it is not this user's own file"));
-        }
         // SAFETY: the file is this user's own and locked, so that no other process changes or shortens it.
         #[expect(unsafe_code, reason = "a mapping of a file")]
         let map = unsafe { MmapOptions::new().map_mut(&file)? };
@@ -106,12 +109,12 @@ fn lock(file: &File) -> Result<()> {
     }
 }
 
-/// Whether a process has the file at `path` mapped.
+/// Whether a process has the file at `path` mapped. None has a file that is not there.
 ///
 /// # Errors
-/// It cannot be opened.
+/// As [`SharedMemory::open`].
 pub fn is_mapped(path: &Path) -> Result<bool> {
-    let file = options().open(path)?;
+    let Some(file) = open(path, &mut options())? else { return Ok(false) };
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(false),
         Err(Errno::WOULDBLOCK) => Ok(true),
@@ -125,10 +128,24 @@ impl AsMut<[u8]> for SharedMemory {
     }
 }
 
+/// For reading; neither a link nor a pipe keeps the caller waiting.
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags((OFlags::NOFOLLOW | OFlags::CLOEXEC).bits() as i32);
+    options.read(true).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32);
     options
+}
+
+/// Opens a file, if it is this user's own; `None` when there is none.
+fn open(path: &Path, options: &mut OpenOptions) -> Result<Option<File>> {
+    let file = match options.open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let status = file.metadata()?;
+    if status.uid() != rustix::process::geteuid().as_raw() || status.mode() & 0o077 != 0 || !status.is_file() {
+        return Err(Error::new(ErrorKind::PermissionDenied, "it is not this user's own file"));
+    }
+    Ok(Some(file))
 }
 
 #[cfg(test)]
@@ -165,7 +182,7 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link)?;
         assert!(SharedMemory::open(&link).is_err());
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640))?;
-        assert!(SharedMemory::open(&path).is_err());
+        assert!(SharedMemory::open(&path).is_err() && SharedMemory::contents(&path).is_err());
         Ok(())
     }
 }

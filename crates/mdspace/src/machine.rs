@@ -312,7 +312,8 @@ impl Machine {
         }
         if self.has_overlay() {
             // Its writes would be the overlay's and the members'.
-            return without_answered_writes(offer, "serve the array once without the overlay, which writes them");
+            let advice = "serve the array once without the overlay, which writes them";
+            return without_answered_writes(offer, advice, write_buffer::copy_opened_by(force));
         }
         #[cfg(feature = "command")]
         let answers = self.write_back.get();
@@ -373,9 +374,14 @@ impl Machine {
     }
 }
 
-/// The same, refused if a killed server had answered writes that the members may lack.
-pub(crate) fn without_answered_writes(offer: Offer<AnyMember>, advice: &'static str) -> Offer<AnyMember> {
-    Offer { write_buffer: Some(write_buffer::refusing_any(member_names(&offer), advice)), ..offer }
+/// The same, refused if a killed server had answered writes that the members may lack. `copy` is the advice if members are
+/// a copy, and such writes wait for others of the same uuid; without it they are known to be one.
+pub(crate) fn without_answered_writes(
+    offer: Offer<AnyMember>,
+    advice: &'static str,
+    copy: Option<&'static str>,
+) -> Offer<AnyMember> {
+    Offer { write_buffer: Some(write_buffer::refusing_any(member_names(&offer), advice, copy)), ..offer }
 }
 
 fn member_names(offer: &Offer<AnyMember>) -> Vec<String> {

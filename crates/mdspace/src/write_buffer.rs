@@ -6,6 +6,7 @@
 //! the writes, and is refused as long as they wait for the members. The file goes with the last of these writes, or when
 //! the system ends: then what is left there counts no more, and nothing finds it. The layout is `format::write_buffer`'s.
 
+use crate::in_memory::digest;
 use crate::machine::Purpose;
 use crate::names::path_of;
 use crate::place;
@@ -32,15 +33,15 @@ const BLOCKS_MIN: u32 = 1 << 10;
 /// The end of a buffer's name.
 const SUFFIX: &str = ".writes";
 
-/// Letters of an export's address in a name, of which the last are the most telling.
-const ADDRESS_LETTERS: usize = 120;
-
 /// The names of an array's buffer.
 pub(crate) struct Names {
     /// What the names of all buffers of this uuid begin with, also those of copies.
     stem: String,
-    /// The name for each member, by the member's own; `None` if it has no place.
-    members: BTreeMap<String, Option<PathBuf>>,
+    /// The name for each member, by the member's own.
+    members: BTreeMap<String, PathBuf>,
+    /// The file that is kept, once it is known.
+    #[cfg(feature = "command")]
+    file: Option<Foundation>,
 }
 
 impl Names {
@@ -51,24 +52,30 @@ impl Names {
         for byte in uuid {
             let _ = write!(stem, "{byte:02x}");
         }
-        let mut names = Self { stem: format!("{stem}.{}.", boot.trim()), members: BTreeMap::new() };
+        let mut names = Self {
+            stem: format!("{stem}.{}.", boot.trim()),
+            members: BTreeMap::new(),
+            #[cfg(feature = "command")]
+            file: None,
+        };
         names.add(members);
         Some(names)
     }
 
-    /// Adds names for members that have none yet.
-    pub(crate) fn add<'a>(&mut self, members: impl Iterator<Item = &'a str>) {
+    /// Adds names for members that have none yet. A member whose place cannot be told has none.
+    fn add<'a>(&mut self, members: impl Iterator<Item = &'a str>) {
         for member in members {
-            if !self.members.contains_key(member) {
-                let name = place_name(&path_of(member));
-                let path = name.map(|name| Path::new(PLACE).join(format!("{}{name}{SUFFIX}", self.stem)));
+            if !self.members.contains_key(member)
+                && let Some(name) = place_name(&path_of(member))
+            {
+                let path = Path::new(PLACE).join(format!("{}{name}{SUFFIX}", self.stem));
                 self.members.insert(member.to_owned(), path);
             }
         }
     }
 
     fn own(&self) -> impl Iterator<Item = &Path> {
-        self.members.values().flatten().map(PathBuf::as_path)
+        self.members.values().map(PathBuf::as_path)
     }
 
     /// The files that any member names, each once: usually one.
@@ -93,19 +100,26 @@ impl Names {
         entries.filter(is_one).map(|entry| entry.path())
     }
 
-    /// A buffer with writes for members that are elsewhere, and whose server was killed.
-    fn of_others(&self) -> Option<PathBuf> {
-        // What this user may not read is no buffer of members that he can write.
-        self.all().find(|path| holds_writes(path).unwrap_or(false) && !io::is_mapped(path).unwrap_or(true))
-    }
-
-    /// Gives the file of the array's buffer the names that it lacks, as members have come. False if it has none left: a
-    /// login manager may remove it when its owner logs out (`RemoveIPC` of systemd's).
+    /// Gives the file that this process has mapped a name for each of these members, as they come and go. False if it has
+    /// no name left: a login manager may remove them when its owner logs out (`RemoveIPC` of systemd's).
     #[cfg(feature = "command")]
-    pub(crate) fn keep(&self) -> bool {
-        let Some(first) = self.own().find(|path| path.exists()) else { return false };
+    pub(crate) fn keep<'a>(&mut self, members: impl Iterator<Item = &'a str>) -> bool {
+        let members: Vec<&str> = members.collect();
+        self.members.retain(|member, _| members.contains(&&**member));
+        self.add(members.into_iter());
+        if self.file.is_none() {
+            let mapped = self.own().find(|path| io::is_mapped(path).unwrap_or(false));
+            self.file = mapped.and_then(|path| Foundation::of(path, 0).ok());
+        }
+        let is_it = |path: &Path| Foundation::of(path, 0).is_ok_and(|file| Some(file) == self.file);
+        let names: Vec<PathBuf> = self.all().filter(|path| is_it(path)).collect();
+        let Some(first) = names.first() else { return false };
         for path in self.own().filter(|path| !path.exists()) {
             drop(std::fs::hard_link(first, path)); // another name leads there as well
+        }
+        if self.own().any(is_it) {
+            let has_left = |name: &&PathBuf| self.own().all(|own| own != **name);
+            names.iter().filter(has_left).for_each(|name| drop(std::fs::remove_file(name)));
         }
         true
     }
@@ -113,20 +127,16 @@ impl Names {
 
 /// Where a member's bytes are, in letters for a name.
 fn place_name(member: &Path) -> Option<String> {
-    let (file, part) = place::resolve(member).ok()?;
-    let at = part.map_or(0, |part| part.at);
-    if place::is_uri(&file) {
-        let letters = file.to_str()?.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' });
-        let letters: Vec<char> = letters.collect();
-        let last: String = letters[letters.len().saturating_sub(ADDRESS_LETTERS)..].iter().collect();
-        return Some(format!("export-{last}-{at:x}"));
+    if place::is_uri(member) {
+        return Some(format!("export-{:032x}", u128::from_le_bytes(digest(&member))));
     }
-    Foundation::of(&file, at).ok().map(|foundation| foundation.to_string())
+    let (file, part) = place::resolve(member).ok()?;
+    Foundation::of(&file, part.map_or(0, |part| part.at)).ok().map(|foundation| foundation.to_string())
 }
 
-/// Whether the buffer at `path` holds writes.
+/// Whether the buffer at `path` holds writes. There may be none any more, if its server has just ended.
 fn holds_writes(path: &Path) -> Result<bool, Error> {
-    let bytes = std::fs::read(path)?;
+    let bytes = SharedMemory::contents(path)?.unwrap_or_default();
     Ok(Header::find(&bytes).is_some_and(|header| !header.writes(&bytes).is_empty()))
 }
 
@@ -169,39 +179,40 @@ pub(crate) struct Use {
 pub(crate) fn finder(members: Vec<String>, what: Use) -> FindWriteBuffer {
     Box::new(move |uuid| {
         let Some(names) = Names::of(uuid, members.iter().map(String::as_str)) else { return Ok(None) };
-        let buffer = names.files();
-        let holding = holding(&buffer)?;
-        if let [first, second, ..] = holding[..]
-            && !what.force
-        {
-            return Err(refused(format!(
-                "two killed servers had answered writes: {} and {}",
-                show(first),
-                show(second)
-            ))
-            .advice(
-                "open the members of each alone: they belong to two arrays; --force takes the first, and leaves the \
-                     second",
-            ));
+        let files = names.files();
+        let holding = holding(&files)?;
+        match holding[..] {
+            [] => refuse_writes_of_others(&names, copy_opened_by(what.force))?,
+            [_] => {}
+            [first, second, ..] if what.force => {
+                tracing::warn!(
+                    "{}: what a killed server had answered stays there: {} counts",
+                    show(second),
+                    show(first)
+                );
+            }
+            [first, second, ..] => return Err(two_found(first, second)),
         }
-        match holding.first().or(buffer.first()) {
-            None if !what.force => refuse_writes_of_others(&names)?,
-            _ => {}
-        }
-        let path = holding.first().or(buffer.first()).map(|path| path.to_path_buf());
+        let path = holding.first().or(files.first()).map(|path| path.to_path_buf());
         take(names, path.as_deref(), what)
     })
 }
 
 /// Refuses an array whose buffer holds anything: its writes would be lost to a change that does not know of them.
-pub(crate) fn refusing_any(members: Vec<String>, advice: &'static str) -> FindWriteBuffer {
+/// `copy` is as in [`refuse_writes_of_others`].
+pub(crate) fn refusing_any(members: Vec<String>, advice: &'static str, copy: Option<&'static str>) -> FindWriteBuffer {
     Box::new(move |uuid| {
         let Some(names) = Names::of(uuid, members.iter().map(String::as_str)) else { return Ok(None) };
-        match holding(&names.files())?.is_empty() {
-            true => Ok(None),
-            false => Err(refused("a killed server had answered writes that the members may lack").advice(advice)),
+        if !holding(&names.files())?.is_empty() {
+            return Err(refused("a killed server had answered writes that the members may lack").advice(advice));
         }
+        refuse_writes_of_others(&names, copy).map(|()| None)
     })
+}
+
+/// What the user of a copy is told; nothing if he has given `force`.
+pub(crate) fn copy_opened_by(force: bool) -> Option<&'static str> {
+    (!force).then_some("--force opens it without them")
 }
 
 /// Those of these files that hold writes.
@@ -215,25 +226,55 @@ fn holding<'a>(files: &[&'a Path]) -> Result<Vec<&'a Path>, Refusal> {
     Ok(holding)
 }
 
-fn refuse_writes_of_others(names: &Names) -> Result<(), Refusal> {
-    let (Some(theirs), Some(own)) = (names.of_others(), names.own().next()) else { return Ok(()) };
-    Err(refused(
-        "a killed server had answered writes for an array of this uuid whose members were other files or devices",
+/// Refuses members while a killed server's writes wait for others of the same uuid. `copy` is the advice if these are a
+/// copy; without it they are known to be one. No such writes wait while a server has the others.
+fn refuse_writes_of_others(names: &Names, copy: Option<&'static str>) -> Result<(), Refusal> {
+    // A file that this user may not use is no buffer of members that he may write.
+    for path in names.all().filter(|path| holds_writes(path).unwrap_or(false)) {
+        let theirs = show(&path);
+        if io::is_mapped(&path).unwrap_or(true) {
+            tracing::warn!("{theirs}: a server answers writes from memory for other members of the same uuid");
+        } else if let Some(copy) = copy {
+            let way_out = names.own().next().map_or_else(String::new, |own| {
+                format!("; if they are the members, under other names or numbers: mv {theirs} {}", show(own))
+            });
+            return Err(refused(
+                "a killed server had answered writes for an array of this uuid whose members were other files or devices",
+            )
+            .advice(format!("if these are a copy, {copy}{way_out}")));
+        } else {
+            tracing::warn!(
+                "{theirs}: what a killed server had answered for other members of the same uuid stays there"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn two_found(first: &Path, second: &Path) -> Refusal {
+    refused(format!("two killed servers had answered writes: {} and {}", show(first), show(second))).advice(
+        "the members belong to two copies of an array: open those of each alone; --force takes the first of the two",
     )
-    .advice(format!(
-        "if these are a copy, --force opens it without them; if they are the members, under other names: mv {} {}",
-        show(&theirs),
-        show(own)
-    )))
 }
 
 fn take(names: Names, path: Option<&Path>, what: Use) -> Result<Option<WriteBuffer>, Refusal> {
-    let failed = |error: &Error| unusable(path.unwrap_or(Path::new(PLACE)), error);
     if what.purpose != Purpose::Write {
-        let bytes = path.map(std::fs::read).transpose().map_err(|error| failed(&error))?;
+        let Some(path) = path else { return Ok(None) };
+        let is_in_use = io::is_mapped(path).map_err(|error| unusable(path, &error))?;
+        if is_in_use && !what.force {
+            return Err(refused(format!("{}: a server answers these members' writes from memory", show(path)))
+                .advice("read the array from that server, or stop it"));
+        }
+        let bytes = SharedMemory::contents(path).map_err(|error| unusable(path, &error))?;
         return Ok(bytes.map(|bytes| Box::new(bytes) as WriteBuffer));
     }
-    let there = path.map(SharedMemory::open).transpose().map_err(|error| failed(&error))?.flatten();
+    let there = match path {
+        Some(path) => SharedMemory::open(path).map_err(|error| unusable(path, &error))?,
+        None => None,
+    };
+    // A server that has just ended may have removed it.
+    let there = there.filter(|memory| path.is_some_and(|path| memory.is_at(path)));
+    let is_new = there.is_none();
     let made = || {
         let blocks = match what.answers? {
             WriteBack::Streams => BLOCKS_OF_STREAMS,
@@ -242,14 +283,21 @@ fn take(names: Names, path: Option<&Path>, what: Use) -> Result<Option<WriteBuff
         made(names.own().next()?, blocks)
     };
     let Some(memory) = there.or_else(made) else { return Ok(None) };
-    for path in names.own() {
+    let kept = Kept { memory, names };
+    for path in kept.names.own() {
         // A killed server's buffer with nothing in it, of some of these members.
-        if path.exists() && !memory.is_at(path) && !holds_writes(path).unwrap_or(true) {
+        if path.exists() && !kept.memory.is_at(path) && !holds_writes(path).unwrap_or(true) {
             drop(std::fs::remove_file(path)); // the link says why
         }
-        memory.link(path).map_err(|error| unusable(path, &error))?;
+        match kept.memory.link(path) {
+            Err(error) if is_new => {
+                tracing::warn!("{}: {error}", path.display());
+                return Ok(None);
+            }
+            linked => linked.map_err(|error| unusable(path, &error))?,
+        }
     }
-    Ok(Some(Box::new(Kept { memory, names })))
+    Ok(Some(Box::new(kept)))
 }
 
 /// A new buffer, as large as the file system allows; `None` if it allows none, of which the server warns.

@@ -86,8 +86,11 @@ impl BufferedWrites {
         let sequence = before.as_ref().map_or(1, |header| header.sequence + 1);
         let vouching = before.filter(|header| counts(header, freshest));
         let kept = vouching.as_ref().map(|header| header.writes(bytes)).unwrap_or_default();
-        let blocks = vouching.map_or(blocks_in(bytes.len()), |header| header.blocks);
-        let header = Header { sequence, set_uuid: freshest.set_uuid, blocks, stamps: [Stamp::of(freshest); STAMPS] };
+        // Members may still have any of the superblocks that it vouched for.
+        let fresh = [Stamp::of(freshest); STAMPS];
+        let (blocks, stamps) =
+            vouching.map_or((blocks_in(bytes.len()), fresh), |header| (header.blocks, header.stamps));
+        let header = Header { sequence, set_uuid: freshest.set_uuid, blocks, stamps };
         let is_free = |block: &u32| kept.iter().all(|write| write.block != *block);
         let free: Vec<u32> = (0..blocks).rev().filter(is_free).collect();
         free.iter().for_each(|block| header.free(bytes, *block));

@@ -167,7 +167,7 @@ impl Runner<'_> {
             }
         };
         if self.buffer.is_overtaken.get()
-            && array.status().warnings.iter().any(|text| text.contains("so they are lost"))
+            && array.status().warnings.iter().any(|text| text.contains("so these writes are lost"))
         {
             self.buffer.lose();
             self.tally.count("write buffers that do not count");

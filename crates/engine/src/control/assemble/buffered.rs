@@ -34,10 +34,13 @@ pub(super) fn take(
         Found::Nothing => Vec::new(),
         Found::Writes(writes) => writes,
         Found::Void(bytes) => {
-            warnings.texts.push(format!(
-                "an earlier server answered {bytes} bytes of writes that no flush asked for, and was killed; other \
-                 software has written the members since, so they are lost, as after a loss of power"
-            ));
+            let lost = format!(
+                "an earlier server answered {bytes} bytes of writes that no flush confirmed, and was killed; the members \
+                 were written by other software since, so these writes are lost, as after a loss of power"
+            );
+            // The array may be refused later, and opened again.
+            tracing::warn!(target: crate::LOG_TARGET, "{lost}");
+            warnings.texts.push(lost);
             Vec::new()
         }
     };
@@ -84,7 +87,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             let block = self.core.pool.copy_of(&data);
             let written = self.data.write(at, block, Durability::Ordinary).await;
             match written {
-                Err(error) if force => tracing::error!(
+                Err(error) if force && self.core.check_not_failed().is_ok() => tracing::error!(
                     target: crate::LOG_TARGET,
                     "bytes {at} to {}: an earlier server answered these writes; they cannot be written and are lost: {}",
                     at + data.len() as u64,

@@ -13,5 +13,5 @@ pub(crate) fn lock_aliases(_: &Path, _: &OwnedFd, _: Lock) -> Result<Vec<OwnedFd
 
 /// Where byte `at` of a disk is: on itself.
 pub(crate) fn foundation(device: u64, at: u64) -> Foundation {
-    Foundation::disk(device, at)
+    Foundation::disk(device, 0, at)
 }

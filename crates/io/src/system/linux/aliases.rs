@@ -20,7 +20,7 @@ use super::locks::holder_of;
 use crate::file::lock::{lock, lock_range};
 use crate::file::{Lock, OpenError, is_block_device};
 use crate::foundation::Foundation;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::ops::Range;
@@ -44,8 +44,11 @@ struct Identity {
 
 impl Identity {
     fn of(fd: &OwnedFd) -> Option<Self> {
-        let status = rustix::fs::fstat(fd).ok()?;
-        Some(Self { device: Number::of(status.st_dev), inode: status.st_ino })
+        rustix::fs::fstat(fd).ok().as_ref().map(Self::of_status)
+    }
+
+    fn of_status(status: &Stat) -> Self {
+        Self { device: Number::of(status.st_dev), inode: status.st_ino }
     }
 }
 
@@ -82,17 +85,16 @@ pub(crate) fn lock_aliases(path: &Path, fd: &OwnedFd, wanted: Lock) -> Result<Ve
 /// Where byte `at` of the block device with this number is: in the file behind a loop device, in the disk of a partition.
 /// A device over an unreachable file is its own foundation.
 pub(crate) fn foundation(device: u64, at: u64) -> Foundation {
-    let itself = Foundation::disk(device, at);
-    let Some(directory) = directory_of(Number::of(device)) else { return itself };
-    if let Some(file) = backing_file(&directory) {
-        let at = at.saturating_add(number_in(&directory.join("loop/offset")));
-        return rustix::fs::stat(&file).map_or(itself, |status| Foundation::of_status(&status, at));
+    let Some(directory) = directory_of(Number::of(device)) else { return Foundation::disk(device, 0, at) };
+    if let Some(Number { major, minor }) = disk_of(&directory) {
+        let at = at.saturating_add(sectors(&directory.join("start")));
+        return foundation(rustix::fs::makedev(major, minor), at);
     }
-    match disk_of(&directory) {
-        Some(Number { major, minor }) => {
-            foundation(rustix::fs::makedev(major, minor), at.saturating_add(sectors(&directory.join("start"))))
-        }
-        None => itself,
+    let behind = backing_file(&directory).and_then(|file| rustix::fs::stat(&file).ok());
+    let expected = node_of(&directory).and_then(|node| identity_behind(&node));
+    match behind.filter(|status| expected.is_none_or(|expected| expected == Identity::of_status(status))) {
+        Some(status) => Foundation::of_status(&status, at.saturating_add(number_in(&directory.join("loop/offset")))),
+        None => Foundation::disk(device, number_in(&directory.join("diskseq")), at),
     }
 }
 
@@ -184,8 +186,7 @@ fn claim_above(fd: &OwnedFd, wanted: Lock, held: &mut Vec<OwnedFd>) -> Result<()
         let is_over_it = match identity_behind(&node) {
             Some(identity) => Some(identity) == own,
             // This user may not open the device, so it is identified by its path.
-            None => rustix::fs::stat(&file)
-                .is_ok_and(|status| Some(Identity { device: Number::of(status.st_dev), inode: status.st_ino }) == own),
+            None => rustix::fs::stat(&file).is_ok_and(|status| Some(Identity::of_status(&status)) == own),
         };
         // Readers share.
         if !is_over_it || wanted == Lock::Shared && is_read_only(&directory) {

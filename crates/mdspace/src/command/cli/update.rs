@@ -144,10 +144,11 @@ fn check_alike(planned: &[Planned]) -> Result<(), Failure> {
 }
 
 impl Machine {
-    /// Checks that the members are current ones of one array that could be served.
+    /// Checks that the members are current ones of one array that could be served, and lack nothing that was answered.
     pub(super) async fn check_array(&self, paths: &[PathBuf], change: &Change) -> Result<(), Failure> {
         let offer = Offer::of(self.open_all(paths, Purpose::Look)?);
-        let offer = without_answered_writes(offer, "serve the array once, which writes them, and repeat the command");
+        let advice = "serve the array once, which writes them, and repeat the command";
+        let offer = without_answered_writes(offer, advice, Some("serve the members first, which writes them"));
         // A bitmap of the other byte order is left out, and needed for reads by no array.
         let options = AssembleOptions { read_only: change.byte_order, ..AssembleOptions::default() };
         let array = Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone());

@@ -41,11 +41,7 @@ async fn memory_is_gone(clock: &RealClock, array: &Array) {
     let uuid = array.status().uuid.parse().map(|ArrayUuid(uuid)| uuid);
     let (Ok(uuid), false) = (uuid, array.is_cache_volatile()) else { return };
     let Some(mut names) = Names::of(uuid, std::iter::empty()) else { return };
-    loop {
-        names.add(array.status().members.iter().map(|member| member.name.as_str()));
-        if !names.keep() {
-            break;
-        }
+    while names.keep(array.status().members.iter().map(|member| member.name.as_str())) {
         clock.sleep_until(clock.now() + LOOK_INTERVAL).await;
     }
     tracing::warn!("the file of the write buffer was removed: writes are answered when the members have them");
