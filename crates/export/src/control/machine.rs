@@ -5,7 +5,7 @@
 
 use super::access::Access;
 use super::client::{Answer, ClientError, exchange};
-use super::server::{body_of, refused, response};
+use super::server::{Proof, body_of, refused, response};
 use super::{ApiError, Content, Method, PAGES, ROUTES};
 use axum::Router;
 use axum::body::Body;
@@ -55,7 +55,8 @@ pub(super) fn router<M: Machine>(machine: Arc<M>, access: &Access) -> Router {
     let list = {
         let (machine, access) = (machine.clone(), access.clone());
         async move |request: Request| match access.check(Method::Get, false, request.headers()) {
-            Ok(_) => {
+            Ok(allowed) => {
+                Proof::give_if_known(allowed, &request);
                 let listed = tokio::task::spawn_blocking(move || machine.list()).await;
                 let list = listed.expect("a list does not panic");
                 response(StatusCode::OK, Content::Json, format!("{list}\n"))
@@ -93,7 +94,7 @@ async fn pass_on(machine: &impl Machine, access: &Access, request: Request) -> R
         return Ok(response(StatusCode::OK, content, text.to_owned()));
     }
     let method = method_of(&route, request.method())?;
-    access.check(method, false, request.headers())?;
+    Proof::give_if_known(access.check(method, false, request.headers())?, &request);
     let socket = machine.socket(name).ok_or_else(|| {
         ApiError::new(404, format!("no array {name} is served")).advice("the list of arrays has their names")
     })?;

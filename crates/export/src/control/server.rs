@@ -69,8 +69,11 @@ pub enum Socket {
 pub(super) struct Proof(Arc<Notify>);
 
 impl Proof {
-    fn give(&self) {
-        self.0.notify_one();
+    /// Gives it for a request that was allowed, if its client is no stranger.
+    pub(super) fn give_if_known(allowed: Allowed, request: &Request) {
+        if let (Allowed::Known, Some(Self(proof))) = (allowed, request.extensions().get()) {
+            proof.notify_one();
+        }
     }
 
     /// Completes after the first such request.
@@ -335,9 +338,7 @@ async fn ask(
     request: Request,
 ) -> Result<Value, ApiError> {
     let allowed = access.check(route.method, route.is_open, request.headers())?;
-    if let (Allowed::Known, Some(proof)) = (allowed, request.extensions().get::<Proof>()) {
-        proof.give();
-    }
+    Proof::give_if_known(allowed, &request);
     let query = request.uri().query().unwrap_or_default().to_owned();
     let body = body_of(request).await?;
     let asked = if route.method == Method::Get { query.as_bytes() } else { &body };

@@ -25,14 +25,24 @@ function storedToken() {
   try { return sessionStorage.getItem("token") ?? ""; } catch { return ""; }
 }
 
+const PATIENCE = 10000; // for what is only read, in ms; a change may take its time
+let readsNeedToken = false; // Learnt from the server: a port of this machine alone is read without.
+
 async function ask(route, body) {
-  const options = { headers: token ? { "Authorization": `Bearer ${token}` } : {} };
-  if (body !== undefined) {
+  const isChange = body !== undefined;
+  const options = { headers: token && (isChange || readsNeedToken) ? { "Authorization": `Bearer ${token}` } : {} };
+  if (isChange) {
     options.method = "POST";
     options.headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
+  } else {
+    options.signal = AbortSignal.timeout(PATIENCE);
   }
   const answer = await fetch(route, options);
+  if (answer.status === 401 && token && !isChange && !readsNeedToken) {
+    readsNeedToken = true;
+    return ask(route);
+  }
   const value = await answer.json();
   if (!answer.ok) {
     const { member, field, message, advice } = value.error;
@@ -47,8 +57,29 @@ function lock(is) {
   document.body.classList.toggle("locked", is);
 }
 
-// Looks now and at this interval, but not while the server wants a token.
-function watch(look, interval) {
+let answeredAt = null; // when the server last said what is shown
+
+// What is shown is what the server says now.
+function isCurrent() {
+  answeredAt = new Date();
+  document.body.classList.remove("stale");
+}
+
+// What is shown may not hold any more. The text says why, and since when.
+function isStale(whose, error) {
+  document.title = `${whose}: no answer`;
+  document.body.classList.add("stale");
+  return `${whose} does not answer: ${error.message}` + (answeredAt ? `. What is shown is of ${answeredAt.toLocaleTimeString()}` : "");
+}
+
+// Looks now and at this interval, one look at a time, but not while the server wants a token.
+function watch(lookOnce, interval) {
+  let isLooking = false;
+  const look = async () => {
+    if (isLooking) return;
+    isLooking = true;
+    try { await lookOnce(); } finally { isLooking = false; }
+  };
   at("token").addEventListener("change", () => useToken(at("token").value));
   at("token-form").addEventListener("submit", (event) => {
     event.preventDefault();

@@ -21,13 +21,15 @@ function members(array) {
 
 function underWay(array) {
   if (!array.sweep) return array.sync_action === null || array.sync_action === "idle" ? "" : array.sync_action;
-  return `${array.sweep.action}: ${array.sweep.percent.toFixed(1)} %`;
+  const { action, percent, paused } = array.sweep;
+  return `${action}: ${(percent ?? 0).toFixed(1)} %${paused ? ", paused" : ""}`;
 }
 
 function lastScrub(array) {
   const scrub = array.last_scrub;
   if (!scrub) return ["", ""];
-  const day = new Date(scrub.ended * 1000).toISOString().slice(0, 10);
+  const ended = new Date(scrub.ended * 1000);
+  const day = Number.isNaN(ended.getTime()) ? "at an unknown time" : ended.toISOString().slice(0, 10);
   return scrub.left > 0 ? [`${day}: ${scrub.left} rows left wrong`, "bad"] : [day, ""];
 }
 
@@ -46,10 +48,11 @@ function newRow(array) {
   return { row, link, cells };
 }
 
-function show(array) {
+function show(array, _, all) {
   if (!rows.has(array.page)) rows.set(array.page, newRow(array));
   const { row, link, cells } = rows.get(array.page);
-  link.textContent = array.name || array.uuid;
+  const isAlone = all.filter((other) => other.name === array.name).length === 1;
+  link.textContent = [array.name, isAlone ? "" : array.uuid].filter(Boolean).join(" ") || array.uuid || array.control;
   const texts = [
     [array.level ?? "", ""], [array.array_bytes === null ? "" : size(array.array_bytes), "number"], members(array),
     [array.reason ? `${array.health}: ${array.reason}` : array.health, colors[array.health] ?? ""], [underWay(array), ""],
@@ -71,10 +74,11 @@ async function look() {
       : troubled === 0 ? `${arrays.length} served, all healthy` : `${arrays.length} served, ${troubled} not healthy`;
     at("details").className = troubled === 0 ? "" : "warn";
     at("message").textContent = "";
+    isCurrent();
     lock(false);
   } catch (error) {
     if (error.status === 401) lock(true);
-    at("message").textContent = error.status !== 401 ? `mdspace web does not answer: ${error.message}`
+    at("message").textContent = error.status !== 401 ? isStale("mdspace web", error)
       : token ? "This is not the right token." : "The arrays are shown to those who enter the token.";
   }
 }

@@ -227,6 +227,7 @@ async function look() {
     const status = await ask("v1/status");
     show(status, await ask("v1/measures"));
     map((await ask("v1/scrub")).scrub, status);
+    isCurrent();
     lock(false);
     if (at("message").dataset.lost) {
       at("message").textContent = "";
@@ -234,7 +235,7 @@ async function look() {
     }
   } catch (error) {
     if (error.status === 401) lock(true);
-    at("message").textContent = error.status !== 401 ? `The server does not answer: ${error.message}`
+    at("message").textContent = error.status !== 401 ? isStale("The server", error)
       : token ? "This is not the server's token." : "The server shows the array to those who enter its token.";
     at("message").dataset.lost = "yes";
   }
