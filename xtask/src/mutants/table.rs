@@ -643,6 +643,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Seed(2530),
     },
     Mutant {
+        name: "buffer-taken-for-one-superblock",
+        broken: "a server that takes a write buffer over forgets the superblocks that other members may still have",
+        by: Test("coalescing::kills::what_was_answered_counts_for_members_that_a_cut_round_of_superblocks_left_behind"),
+    },
+    Mutant {
         name: "foreign-buffer-believed",
         broken: "the write buffer is written although other software has written the members since",
         by: Seed(39_239),

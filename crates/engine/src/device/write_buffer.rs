@@ -90,6 +90,7 @@ impl BufferedWrites {
         let fresh = [Stamp::of(freshest); STAMPS];
         let (blocks, stamps) =
             vouching.map_or((blocks_in(bytes.len()), fresh), |header| (header.blocks, header.stamps));
+        let stamps = mutant!("buffer-taken-for-one-superblock" => fresh, else stamps);
         let header = Header { sequence, set_uuid: freshest.set_uuid, blocks, stamps };
         let is_free = |block: &u32| kept.iter().all(|write| write.block != *block);
         let free: Vec<u32> = (0..blocks).rev().filter(is_free).collect();

@@ -35,14 +35,25 @@ impl Lives {
     }
 
     fn assemble(&self, options: AssembleOptions) -> Result<Simulated, Refusal> {
-        let Scene { world, members, .. } = &self.scene;
+        self.assemble_of(&self.scene.members, options, u64::MAX).expect("not stopped")
+    }
+
+    /// Assembles these members; `None` if the process was killed before, at the write or flush numbered `cut`.
+    fn assemble_of(
+        &self,
+        members: &[SimMember],
+        options: AssembleOptions,
+        cut: u64,
+    ) -> Option<Result<Simulated, Refusal>> {
+        let Scene { world, boundaries, .. } = &self.scene;
+        let end = boundaries.get().saturating_add(cut);
         let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
         let offer = Offer {
             write_buffer: Some(self.memory.lend(BLOCKS)),
             ..Offer::of(members.iter().map(candidate).collect())
         };
         let assembled = Array::assemble_offer(offer, options, Pool::new(4 << 20), world.clock());
-        world.run(assembled, || false).expect("not stopped")
+        world.run(assembled, || boundaries.get() >= end)
     }
 
     /// Writes; false if the process was killed before the answer, at the write or flush numbered `cut` from now on.
@@ -162,4 +173,28 @@ fn what_cannot_be_written_refuses_the_array_and_is_lost_by_force_alone() {
     assert_eq!(lives.read(&array, 512), [7; 512], "what can be written is");
     lives.kill(array);
     assert_eq!(lives.read(&lives.begin(WriteBack::All), 512), [7; 512]);
+}
+
+#[test]
+fn what_was_answered_counts_for_members_that_a_cut_round_of_superblocks_left_behind() {
+    let lives = Lives::new();
+    let array = lives.begin(WriteBack::All);
+    assert!(lives.write(&array, 0, &[0; 4096], Durability::Stable, u64::MAX));
+    assert!(lives.write(&array, 0, &[7; 512], Durability::Ordinary, u64::MAX));
+    let before: Vec<_> = lives.scene.members.iter().map(SimMember::contents).collect();
+    let failed = lives.scene.world.run(array.fail("member7"), || false);
+    failed.expect("not stopped").expect("the level survives it");
+    assert!(array.status().cache.waiting_bytes > 0, "the write is in memory alone");
+    lives.kill(array);
+    // The kill came when the first member alone had its new superblock.
+    for (member, before) in lives.scene.members.iter().zip(&before).skip(1) {
+        member.plant(SUPERBLOCK_AT, &before[SUPERBLOCK_AT as usize..][..PLACE_BYTES as usize]);
+    }
+    let options = AssembleOptions { force: true, ..AssembleOptions::default() };
+    let killed = lives.assemble_of(&lives.scene.members, options.clone(), 1);
+    assert!(killed.is_none(), "the next process is killed before the members have what was answered");
+    lives.scene.world.run(std::future::pending::<()>(), || true);
+    lives.scene.members.iter().for_each(SimMember::end_of_process);
+    let array = lives.assemble_of(&lives.scene.members[1..], options, u64::MAX).expect("not stopped");
+    assert_eq!(lives.read(&array.expect("the others suffice"), 512), [7; 512]);
 }
