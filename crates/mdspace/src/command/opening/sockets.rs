@@ -3,20 +3,18 @@
 //! They are in a directory of the user's own (mode 0700): `$XDG_RUNTIME_DIR/mdspace`; or `/run/user/UID/mdspace`, if
 //! that belongs to the user; or `/run/mdspace` for root; or `/tmp/mdspace-UID`. Commands that talk to a server look
 //! there and in `./mdspace-data`; `clients::choice` chooses among the sockets found. Servers refuse a directory in which
-//! other users can put sockets; commands skip it and say so once. Nothing here connects to a socket.
+//! other users can put sockets; commands skip it and say so. Nothing here connects to a socket.
 
 use crate::command::opening::members::ArrayUuid;
 use crate::command::opening::ownership::{check_directory, check_directory_of};
 use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;
 use rustix::process::Uid;
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::DirBuilder;
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 /// Where `mdspace up` keeps its members and sockets, under the current directory.
 pub(crate) const UP_DIRECTORY: &str = "mdspace-data";
@@ -77,10 +75,7 @@ fn control_sockets_in(directory: &Path) -> Vec<PathBuf> {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
         Err(error) => {
-            static TOLD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-            if TOLD.lock().is_ok_and(|mut told| told.insert(directory.to_owned())) {
-                tell!("note: {}: passed over: {error}; --control PATH names a socket in it", directory.display());
-            }
+            tell!("note: {}: passed over: {error}; --control PATH names a socket in it", directory.display());
             return Vec::new();
         }
     }
