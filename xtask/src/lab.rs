@@ -251,6 +251,27 @@ mod tests {
     }
 
     #[test]
+    fn a_stripe_log_costs_no_full_stripe_and_small_writes_no_more_than_these() {
+        let cells = printed("logs");
+        let numbers =
+            |cells: &[String]| cells.iter().skip(1).filter_map(|cell| cell.parse().ok()).collect::<Vec<f64>>();
+        let arrays: Vec<_> =
+            cells.iter().filter(|cells| cells.first().is_some_and(|name| name.starts_with("RAID-"))).collect();
+        assert_eq!(arrays.len(), 12);
+        let (small, large) = arrays.split_at(6);
+        for (cells, least) in small.iter().zip([84.0, 70.0, 52.0, 85.0, 73.0, 57.0]) {
+            let [.., share, writes] = numbers(cells)[..] else { panic!("{cells:?}") };
+            let without = if cells[0].starts_with("RAID-5") { 2.0 } else { 3.0 };
+            assert!(share >= least && writes <= 1.28 * without, "{cells:?}");
+        }
+        for cells in large {
+            let of = numbers(cells);
+            let (without, with) = (of[0], of[of.len() - 2]);
+            assert!(with >= 0.999 * without, "{cells:?}");
+        }
+    }
+
+    #[test]
     fn sweeps_go_at_a_members_speed_and_keep_the_floor_under_load() {
         let figures = figures("sweep");
         let one = |setting: &str| *of(&figures, setting).first().expect(setting);

@@ -21,7 +21,7 @@ pub use experiments::rot::measure as measure_rot;
 pub use member::{LabMember, Traced};
 pub use report::{Figure, Report, Rows, Table, Trace, number};
 
-use experiments::{checksums, e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, sweep};
+use experiments::{checksums, e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, logs, sweep};
 
 /// An experiment that `mdspace lab` offers.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +45,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "e9", run: e9::run },
     Experiment { name: "e10", run: e10::run },
     Experiment { name: "checksums", run: checksums::run },
+    Experiment { name: "logs", run: logs::run },
     Experiment { name: "rot", run: experiments::rot::run },
     Experiment { name: "sweep", run: sweep::run },
 ];

@@ -32,7 +32,41 @@ pub(crate) struct Setup {
     pub(crate) host: HostTime,
     /// Whether the members hold checksums, of all blocks from the start.
     pub(crate) integrity: bool,
+    /// What the array keeps against the write hole.
+    pub(crate) log: Log,
     pub(crate) options: AssembleOptions,
+}
+
+/// What an array keeps against the write hole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Log {
+    None,
+    /// md's partial parity log.
+    PartialParity,
+    /// The stripe log.
+    Stripe,
+}
+
+impl Setup {
+    /// An array of these drives on a host that takes no time: left-symmetric or near, no spare, no bitmap, no checksums
+    /// and no log.
+    pub(crate) fn new(model: Model, drives: u16, level: Level, chunk_bytes: u64, component_bytes: u64) -> Self {
+        Self {
+            model,
+            drives,
+            partitions: 1,
+            spares: 0,
+            level,
+            layout: if level == Level::Raid10 { 0x102 } else { 2 },
+            chunk_bytes,
+            component_bytes,
+            bitmap: BitmapChoice::None,
+            host: HostTime::NONE,
+            integrity: false,
+            log: Log::None,
+            options: AssembleOptions::default(),
+        }
+    }
 }
 
 /// The world, its drives and the array.
@@ -161,6 +195,8 @@ async fn make(setup: &Setup, members: &[LabMember], pool: &Pool, clock: &Virtual
         // Of members known to be zeros no checksum would be read: such an array is quicker than one in use.
         contents: if setup.integrity { Contents::Consistent } else { Contents::Zeros },
         integrity: setup.integrity,
+        parity_log: setup.log == Log::PartialParity,
+        stripe_log: setup.log == Log::Stripe,
         ..Recipe::new(setup.level, *b"mdspace's lab   ")
     };
     let newcomer =

@@ -153,7 +153,7 @@ fn outer(scan: &Scan) -> Vec<Sighting> {
         }
     }
     let holder = |places: &[Place]| places.iter().map(|place| place.holder).max();
-    found.sort_by_key(|(_, places)| std::cmp::Reverse((holder(places), places.len())));
+    found.sort_by_cached_key(|(_, places)| std::cmp::Reverse((holder(places), places.len())));
     found
 }
 
@@ -287,7 +287,7 @@ impl<S: Source> Search<'_, S> {
             by_rows.entry(shape.rows().expect("listed ones have rows")).or_default().push(shape);
         }
         let mut rows: Vec<_> = by_rows.into_iter().collect();
-        rows.sort_by_key(|(rows, _)| format!("{rows:?}"));
+        rows.sort_by_cached_key(|(rows, _)| format!("{rows:?}"));
         for (rows, shapes) in rows {
             let came_near =
                 |chunk: &u64| near.is_none_or(|near| near.is_empty() || near.contains(&(Some(rows), *chunk)));
@@ -479,7 +479,7 @@ impl<S: Source> Search<'_, S> {
         let others = candidates.iter().filter(|candidate| !counts(candidate));
         let second = others.min_by_key(|candidate| candidate.against).map(|candidate| self.answer(candidate));
         let mut counting: Vec<Candidate> = candidates.into_iter().filter(counts).collect();
-        counting.sort_by_key(|candidate| (!candidate.is_proved(self.disks.len()), preference(candidate)));
+        counting.sort_by_cached_key(|candidate| (!candidate.is_proved(self.disks.len()), preference(candidate)));
         // More than are listed change nothing.
         let mut classes: Vec<Candidate> = Vec::new();
         for candidate in counting {

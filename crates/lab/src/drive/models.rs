@@ -26,6 +26,7 @@ pub fn all() -> Vec<Model> {
         e8_disk(),
         e9_qlc(),
         e10_disk(),
+        cached_nvme(),
     ]
 }
 
@@ -230,6 +231,16 @@ pub fn e5_nvme() -> Model {
             buffer_bytes: 64 * MIB,
             rewriting: None,
         }),
+    }
+}
+
+/// E5's drive with a volatile cache, as drives for desktops have. A flush waits for the flash.
+pub fn cached_nvme() -> Model {
+    let Model { interface, medium, .. } = e5_nvme();
+    Model {
+        name: "NVMe drive with a volatile cache",
+        interface: Interface { volatile_cache: true, ..interface },
+        medium,
     }
 }
 

@@ -8,9 +8,8 @@ use crate::drive::{Model, models};
 use crate::host::HostTime;
 use crate::report::Table;
 use crate::rig::{Rig, Setup};
-use engine::{AssembleOptions, Clock, Durability};
+use engine::{Clock, Durability};
 use format::geometry::Level;
-use format::placement::BitmapChoice;
 use futures_util::future::{join, join_all};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -106,18 +105,9 @@ fn loads(paced_bytes: u64) -> [Load; 5] {
 fn rig(bench: &Bench) -> Rig {
     let spares = u16::from(bench.is_recovery);
     let mut rig = Rig::new(Setup {
-        model: bench.model.clone(),
-        drives: bench.slots + spares,
-        partitions: 1,
         spares,
-        level: Level::Raid5,
-        layout: 2,
-        chunk_bytes: bench.chunk_bytes,
-        component_bytes: COMPONENT_BYTES,
-        bitmap: BitmapChoice::None,
         host: bench.host,
-        integrity: false,
-        options: AssembleOptions::default(),
+        ..Setup::new(bench.model.clone(), bench.slots + spares, Level::Raid5, bench.chunk_bytes, COMPONENT_BYTES)
     });
     if bench.is_recovery {
         rig.world

@@ -6,13 +6,11 @@
 //! size: pages in memory, open regions, checksums that wait to be written.
 
 use crate::drive::{Model, models};
-use crate::host::HostTime;
 use crate::report::{Report, Table};
 use crate::rig::{Rig, Setup};
 use crate::workload::{Extent, Measured, Order, Workload, run as write};
-use engine::{AssembleOptions, ChecksumMemory};
+use engine::ChecksumMemory;
 use format::geometry::Level;
-use format::placement::BitmapChoice;
 use std::time::Duration;
 
 const SLOTS: u16 = 4;
@@ -95,20 +93,8 @@ const LOADS: [Load; 6] = [
 
 /// Random writes of 4 KiB to an array with lazy clearing of the bitmap, as in a server.
 fn measure(load: &Load, integrity: bool) -> Measured {
-    let rig = Rig::new(Setup {
-        model: (load.model)(),
-        drives: SLOTS,
-        partitions: 1,
-        spares: 0,
-        level: load.level,
-        layout: 2,
-        chunk_bytes: 512 << 10,
-        component_bytes: COMPONENT_BYTES,
-        bitmap: BitmapChoice::None,
-        host: HostTime::NONE,
-        integrity,
-        options: AssembleOptions::default(),
-    });
+    let rig =
+        Rig::new(Setup { integrity, ..Setup::new((load.model)(), SLOTS, load.level, 512 << 10, COMPONENT_BYTES) });
     let ChecksumMemory { pages, changes_bytes } = ChecksumMemory::default();
     rig.array
         .set_checksum_memory(ChecksumMemory { pages: pages / load.scale, changes_bytes: changes_bytes / load.scale });

@@ -13,7 +13,6 @@ use crate::rig::{Rig, Setup};
 use crate::workload::{Extent, Order, Workload, run as write};
 use engine::{AssembleOptions, StripeSize};
 use format::geometry::Level;
-use format::placement::BitmapChoice;
 use std::time::Duration;
 
 /// The time that md's thread spends on a transfer of a full stripe. Fixed by 700 MB/s.
@@ -57,18 +56,9 @@ impl Bound {
 
 fn rig(bound: Bound, stripe_size: StripeSize) -> Rig {
     Rig::new(Setup {
-        model: bound.model(),
-        drives: 4,
-        partitions: 1,
-        spares: 0,
-        level: Level::Raid5,
-        layout: 2,
-        chunk_bytes: 512 << 10, // md's default
-        component_bytes: 240 << 30,
-        bitmap: BitmapChoice::None,
         host: if stripe_size == StripeSize::Auto { HostTime::ENGINE } else { bound.md() },
-        integrity: false,
         options: AssembleOptions { stripe_size, ..AssembleOptions::default() },
+        ..Setup::new(bound.model(), 4, Level::Raid5, 512 << 10, 240 << 30)
     })
 }
 

@@ -12,9 +12,8 @@ use crate::host::HostTime;
 use crate::report::{Report, Table};
 use crate::rig::{Rig, Setup};
 use crate::workload::{Extent, Order, Workload, run as write};
-use engine::{AssembleOptions, Clock, Operation};
+use engine::{Clock, Operation};
 use format::geometry::{Geometry, Level, Parity, Role, Shape};
-use format::placement::BitmapChoice;
 use format::units::Slot;
 use futures_util::future::join_all;
 use std::rc::Rc;
@@ -87,18 +86,9 @@ fn md(way: Way, bytes: u64) -> f64 {
 /// KiB/s of this engine's, with `depth` in flight.
 fn default(bytes: u64, depth: u64) -> f64 {
     let rig = Rig::new(Setup {
-        model: models::e10_disk(),
-        drives: DRIVES,
-        partitions: 1,
-        spares: 0,
-        level: Level::Raid6,
         layout: LAYOUT,
-        chunk_bytes: CHUNK_BYTES,
-        component_bytes: COMPONENT_BYTES,
-        bitmap: BitmapChoice::None,
         host: HostTime::ENGINE,
-        integrity: false,
-        options: AssembleOptions::default(),
+        ..Setup::new(models::e10_disk(), DRIVES, Level::Raid6, CHUNK_BYTES, COMPONENT_BYTES)
     });
     let (think, extent) = (Duration::ZERO, Extent::Requests(WRITES));
     let measured =

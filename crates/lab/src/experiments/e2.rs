@@ -5,7 +5,6 @@
 //! that write. In both, md clears bits as soon as they are idle; this engine's default clears them sparingly.
 
 use crate::drive::models;
-use crate::host::HostTime;
 use crate::report::{Figure, Report, Trace};
 use crate::rig::{Rig, Setup};
 use crate::workload::{Extent, Order, Workload, run as write};
@@ -31,18 +30,9 @@ type Bitmap = Option<BitmapPolicy>;
 
 fn rig(bitmap: Bitmap, chunk_bytes: u64, array_bytes: u64) -> Rig {
     let rig = Rig::new(Setup {
-        model: models::e2_nvme(),
-        drives: 4,
-        partitions: 1,
-        spares: 0,
-        level: Level::Raid10,
-        layout: 0x102,
-        chunk_bytes,
-        component_bytes: array_bytes / 2,
         bitmap: bitmap.map_or(BitmapChoice::None, |_| BitmapChoice::Chunk(chunk_bytes)),
-        host: HostTime::NONE,
-        integrity: false,
         options: AssembleOptions { bitmap: bitmap.unwrap_or_default(), ..AssembleOptions::default() },
+        ..Setup::new(models::e2_nvme(), 4, Level::Raid10, chunk_bytes, array_bytes / 2)
     });
     let array = rig.array.clone();
     rig.world.spawn(async move { array.clear_bitmap_lazily().await });

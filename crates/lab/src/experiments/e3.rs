@@ -10,7 +10,6 @@ use crate::rig::{Rig, Setup};
 use crate::workload::{Extent, Measured, Order, Workload, run as write};
 use engine::AssembleOptions;
 use format::geometry::Level;
-use format::placement::BitmapChoice;
 use std::time::Duration;
 
 const CHUNK_BYTES: u64 = 64 << 10;
@@ -41,18 +40,10 @@ fn rig(model: Model, partitions: u16, gather: Gather) -> Rig {
         Gather::Streams => {}
     }
     let rig = Rig::new(Setup {
-        model,
-        drives: DRIVES,
         partitions,
-        spares: 0,
-        level: Level::Raid5,
-        layout: 2,
-        chunk_bytes: CHUNK_BYTES,
-        component_bytes: 4 << 30,
-        bitmap: BitmapChoice::None,
         host: if gather == Gather::Never { HostTime::NONE } else { HostTime::ENGINE },
-        integrity: false,
         options,
+        ..Setup::new(model, DRIVES, Level::Raid5, CHUNK_BYTES, 4 << 30)
     });
     if gather == Gather::Answered {
         rig.answer_streams();

@@ -10,7 +10,6 @@ use crate::report::{Report, Table};
 use crate::rig::{LabArray, Rig, Setup};
 use engine::{AssembleOptions, Clock};
 use format::geometry::{Geometry, Level, Parity, Role, Shape};
-use format::placement::BitmapChoice;
 use format::units::Slot;
 use futures_util::future::{join, join_all};
 use std::cell::{Cell, RefCell};
@@ -81,18 +80,10 @@ fn rig(policy: Policy) -> Rig {
         Policy::Default => {}
     }
     Rig::new(Setup {
-        model: models::out_of_step(models::e4_disk()),
-        drives: SLOTS,
-        partitions: 1,
-        spares: 0,
-        level: Level::Raid6,
         layout: LAYOUT,
-        chunk_bytes: CHUNK_BYTES,
-        component_bytes: COMPONENT_BYTES,
-        bitmap: BitmapChoice::None,
         host,
-        integrity: false,
         options,
+        ..Setup::new(models::out_of_step(models::e4_disk()), SLOTS, Level::Raid6, CHUNK_BYTES, COMPONENT_BYTES)
     })
 }
 

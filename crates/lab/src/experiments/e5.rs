@@ -8,9 +8,8 @@ use crate::drive::{Diskstats, Model, Request, Station, Tally, models};
 use crate::host::HostTime;
 use crate::report::{Figure, Report, Table};
 use crate::rig::{Rig, Setup};
-use engine::{AssembleOptions, Clock, Operation, ScrubAction, ScrubRequest, ScrubState};
+use engine::{Clock, Operation, ScrubAction, ScrubRequest, ScrubState};
 use format::geometry::Level;
-use format::placement::BitmapChoice;
 use futures_util::future::join_all;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -227,18 +226,9 @@ const WRONG_BLOCKS: u64 = 2;
 
 fn rig(model: &Model, spares: u16, host: HostTime) -> Rig {
     Rig::new(Setup {
-        model: model.clone(),
-        drives: SLOTS + spares,
-        partitions: 1,
         spares,
-        level: Level::Raid6,
-        layout: 2,
-        chunk_bytes: 512 * KIB,
-        component_bytes: COMPONENT_BYTES,
-        bitmap: BitmapChoice::None,
         host,
-        integrity: false,
-        options: AssembleOptions::default(),
+        ..Setup::new(model.clone(), SLOTS + spares, Level::Raid6, 512 * KIB, COMPONENT_BYTES)
     })
 }
 

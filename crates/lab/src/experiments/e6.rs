@@ -7,7 +7,6 @@
 //! md's old bitmap is this engine with md's policy: bits are cleared as soon as they are idle. llbitmap is not modelled.
 
 use crate::drive::models;
-use crate::host::HostTime;
 use crate::report::{Figure, Report};
 use crate::rig::{Rig, Setup};
 use crate::workload::{Extent, Order, Workload, run as write};
@@ -75,18 +74,10 @@ fn rows() -> [Row; 3] {
 
 fn rig(row: &Row, bitmap: Option<BitmapPolicy>) -> Rig {
     let rig = Rig::new(Setup {
-        model: models::e6_disk(),
-        drives: DRIVES,
-        partitions: 1,
-        spares: 0,
-        level: row.level,
         layout: row.layout,
-        chunk_bytes: row.chunk_bytes,
-        component_bytes: row.component_bytes,
         bitmap: bitmap.map_or(BitmapChoice::None, |_| BitmapChoice::Chunk(BIT_BYTES)),
-        host: HostTime::NONE,
-        integrity: false,
         options: AssembleOptions { bitmap: bitmap.unwrap_or_default(), ..AssembleOptions::default() },
+        ..Setup::new(models::e6_disk(), DRIVES, row.level, row.chunk_bytes, row.component_bytes)
     });
     let array = rig.array.clone();
     rig.world.spawn(async move { array.clear_bitmap_lazily().await });

@@ -11,7 +11,6 @@ use crate::report::{Figure, Report};
 use crate::rig::{Rig, Setup};
 use engine::{AssembleOptions, Clock, Durability};
 use format::geometry::Level;
-use format::placement::BitmapChoice;
 use futures_util::future::join_all;
 
 const DRIVES: u16 = 32;
@@ -62,20 +61,8 @@ fn measure(way: Way, host: HostTime) -> (f64, f64) {
     if way != Way::Default {
         options.gather_bytes = 0;
     }
-    let rig = Rig::new(Setup {
-        model: models::e7_ssd(),
-        drives: DRIVES,
-        partitions: 1,
-        spares: 0,
-        level: Level::Raid5,
-        layout: 2,
-        chunk_bytes: CHUNK_BYTES,
-        component_bytes: 4 << 30,
-        bitmap: BitmapChoice::None,
-        host,
-        integrity: false,
-        options,
-    });
+    let rig =
+        Rig::new(Setup { host, options, ..Setup::new(models::e7_ssd(), DRIVES, Level::Raid5, CHUNK_BYTES, 4 << 30) });
     let (array, clock) = (&rig.array, rig.world.clock());
     let zeros = array.pool().zeroed(REQUEST_BYTES as usize).freeze();
     let before = rig.tally();

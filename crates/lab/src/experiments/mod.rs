@@ -13,6 +13,7 @@ pub(crate) mod e6;
 pub(crate) mod e7;
 pub(crate) mod e8;
 pub(crate) mod e9;
+pub(crate) mod logs;
 mod md_sync;
 pub(crate) mod rot;
 pub(crate) mod sweep;

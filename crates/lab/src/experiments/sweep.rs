@@ -3,13 +3,11 @@
 
 use super::beside;
 use crate::drive::{Model, models};
-use crate::host::HostTime;
 use crate::report::{Figure, Report};
 use crate::rig::{Rig, Setup};
 use crate::workload::{Extent, Order, Workload, run as write};
-use engine::{AssembleOptions, Clock, SyncSpeed};
+use engine::{Clock, SyncSpeed};
 use format::geometry::Level;
-use format::placement::BitmapChoice;
 use futures_util::future::{join, join_all};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -25,20 +23,7 @@ const COMPONENT_BYTES: u64 = 2 << 30;
 const FLOOR: u64 = 10_000 << 10;
 
 fn rig(model: Model) -> Rig {
-    Rig::new(Setup {
-        model,
-        drives: SLOTS + 1,
-        partitions: 1,
-        spares: 1,
-        level: Level::Raid5,
-        layout: 2,
-        chunk_bytes: 512 << 10,
-        component_bytes: COMPONENT_BYTES,
-        bitmap: BitmapChoice::None,
-        host: HostTime::NONE,
-        integrity: false,
-        options: AssembleOptions::default(),
-    })
+    Rig::new(Setup { spares: 1, ..Setup::new(model, SLOTS + 1, Level::Raid5, 512 << 10, COMPONENT_BYTES) })
 }
 
 fn one_write() -> Workload {

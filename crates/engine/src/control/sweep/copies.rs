@@ -71,9 +71,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// The first copy that was read; when all transfers failed, the piece as the data path can read it.
     async fn first_copy(&self, mapping: &Mapping, piece: &Piece, runs: &Runs) -> Result<Block, ArrayError> {
         let read = |&(slot, at): &(Slot, ComponentByte)| runs.get(slot, &run((slot, at), piece.bytes).range);
-        let mut copies = piece.copies.clone();
-        copies.sort_by_key(|(slot, _)| self.is_forced(*slot));
-        match copies.iter().find_map(read) {
+        match self.forced_last(&piece.copies).iter().find_map(read) {
             Some(block) => Ok(block),
             None => {
                 let into = self.core.pool.take(piece.bytes as usize);
@@ -198,11 +196,16 @@ impl<M: Member, C: Clock> Control<M, C> {
         None
     }
 
+    /// The copies, those of members that were taken by force at the end.
+    fn forced_last(&self, copies: &[(Slot, ComponentByte)]) -> Copies {
+        let (forced, others): (Copies, Copies) = copies.iter().copied().partition(|(slot, _)| self.is_forced(*slot));
+        others.into_iter().chain(forced).collect()
+    }
+
     /// The copy to read a piece from: the current copies in turn, or the first while copies may differ.
     fn source(&self, piece: &Piece, turn: u64) -> Option<(Slot, ComponentByte)> {
         let is_current = |&&copy: &&(Slot, ComponentByte)| self.is_current(&run(copy, piece.bytes));
-        let mut current: Copies = piece.copies.iter().filter(is_current).copied().collect();
-        current.sort_by_key(|(slot, _)| self.is_forced(*slot));
+        let current: Copies = self.forced_last(&piece.copies).iter().filter(is_current).copied().collect();
         let positions = piece.at.0..piece.at.0 + piece.bytes;
         let turn = if self.core.is_agreed(positions.end, &positions) { turn } else { 0 };
         current.get((turn % current.len().max(1) as u64) as usize).copied()

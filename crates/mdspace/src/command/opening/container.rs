@@ -98,7 +98,7 @@ impl FoundContainer {
         let serials =
             listed.filter_map(|listed| if let DiskId::Serial(serial) = &listed.id { Some(&**serial) } else { None });
         let mut serials: Vec<&str> = serials.filter(|serial| is_in(&name, serial)).collect();
-        serials.sort_by_key(|serial| Reverse(word(serial).len()));
+        serials.sort_by_cached_key(|serial| Reverse(word(serial).len()));
         serials.dedup();
         match serials[..] {
             [one] => Some(one),
