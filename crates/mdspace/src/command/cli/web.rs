@@ -11,6 +11,7 @@ use crate::command::server::control::Http;
 use crate::command::server::nbd_address::parse_address;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::print;
+use crate::in_memory::digest;
 use clap::Args;
 use export::control::Machine;
 use io::signal::Terminations;
@@ -57,27 +58,44 @@ struct Arrays {
 }
 
 impl Arrays {
-    fn sockets(&self) -> Vec<PathBuf> {
+    /// The control sockets, each with its name in URLs.
+    fn sockets(&self) -> Vec<(String, PathBuf)> {
         let mut sockets = control_sockets();
         let others: Vec<_> = self.further.iter().filter(|path| !sockets.contains(path)).cloned().collect();
         sockets.extend(others);
-        sockets
+        names_in_url(sockets)
     }
 }
 
 impl Machine for Arrays {
     fn list(&self) -> Value {
-        let entries = ask_all(self.sockets()).into_iter().map(|served| {
+        let named = self.sockets();
+        let entries = ask_all(named.iter().map(|(_, socket)| socket.clone()).collect()).into_iter().map(|served| {
             let mut entry = entry(&served);
-            entry["page"] = format!("arrays/{}/", name_in_url(&served.socket)).into();
+            let name = named.iter().find(|(_, socket)| *socket == served.socket).map_or("", |(name, _)| name);
+            entry["page"] = format!("arrays/{name}/").into();
             entry
         });
         entries.collect()
     }
 
     fn socket(&self, name: &str) -> Option<PathBuf> {
-        self.sockets().into_iter().find(|socket| name_in_url(socket) == name)
+        self.sockets().into_iter().find_map(|(own, socket)| (own == name).then_some(socket))
     }
+}
+
+/// Names sockets in URLs. Of those that would have one name, all but the first have a hash of their paths as well.
+fn names_in_url(sockets: Vec<PathBuf>) -> Vec<(String, PathBuf)> {
+    let mut named: Vec<(String, PathBuf)> = Vec::new();
+    for socket in sockets {
+        let mut name = name_in_url(&socket);
+        if named.iter().any(|(other, _)| *other == name) {
+            let [a, b, c, d, ..] = digest(&socket);
+            name += &format!("-{:08x}", u32::from_be_bytes([a, b, c, d]));
+        }
+        named.push((name, socket));
+    }
+    named
 }
 
 /// The name of a control socket's array in URLs: its file name without the ending.
@@ -89,6 +107,16 @@ fn name_in_url(socket: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_two_sockets_have_one_name_in_urls() {
+        let sockets = ["a/control.sock", "b/control.sock", "c/control.sock", "a/other.sock"].map(PathBuf::from);
+        let named = names_in_url(sockets.to_vec());
+        assert_eq!((&*named[0].0, &*named[3].0), ("control", "other"));
+        let names: std::collections::BTreeSet<&String> = named.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), 4, "{names:?}");
+        assert_eq!(names_in_url(named.iter().map(|(_, socket)| socket.clone()).collect()), named, "they stay");
+    }
 
     #[test]
     fn an_array_is_named_in_urls_by_harmless_letters() {

@@ -3,7 +3,7 @@
 //! They are in a directory of the user's own (mode 0700): `$XDG_RUNTIME_DIR/mdspace`; or `/run/user/UID/mdspace`, if
 //! that belongs to the user; or `/run/mdspace` for root; or `/tmp/mdspace-UID`. Commands that talk to a server look
 //! there and in `./mdspace-data`; `clients::choice` chooses among the sockets found. Servers refuse a directory in which
-//! other users can put sockets; commands skip it and say so. Nothing here connects to a socket.
+//! other users can put sockets; commands skip it and say so once. Nothing here connects to a socket.
 
 use crate::command::opening::members::ArrayUuid;
 use crate::command::opening::ownership::{check_directory, check_directory_of};
@@ -15,6 +15,7 @@ use std::fs::DirBuilder;
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 /// Where `mdspace up` keeps its members and sockets, under the current directory.
 pub(crate) const UP_DIRECTORY: &str = "mdspace-data";
@@ -75,7 +76,12 @@ fn control_sockets_in(directory: &Path) -> Vec<PathBuf> {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
         Err(error) => {
-            tell!("note: {}: passed over: {error}; --control PATH names a socket in it", directory.display());
+            static TOLD: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+            let mut told = TOLD.lock().expect("no thread panics with it");
+            if !told.iter().any(|other| other == directory) {
+                told.push(directory.to_owned());
+                tell!("note: {}: passed over: {error}; --control PATH names a socket in it", directory.display());
+            }
             return Vec::new();
         }
     }
