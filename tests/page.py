@@ -236,6 +236,7 @@ def visit(browser, url):
     check(browser.value("document.title") == "shown: clean", browser.value("document.title"))
     names = browser.value("[...document.querySelectorAll('#members th')].map((name) => name.textContent)")
     check(names == MEMBERS, f"{names}")
+    check(browser.value("document.getElementById('all').hidden"), "the page of one server links to a list")
 
     with writing():
         browser.wait("/writes [1-9.]+ [KMG]iB\\/s/.test(document.getElementById('rates-text').textContent)")
@@ -345,12 +346,15 @@ def listed(browser):
         browser.value(f"document.getElementById('token').value = '{TOKEN}'; document.querySelector('#token-form button').click()")
         browser.value("document.querySelector('[aria-label=\"fail two.img\"]').click()")
         browser.wait("/two\\.img\\s+faulty/.test(document.getElementById('members').innerText)")
-        browser.call("Page.navigate", url=url)
+        browser.value("document.querySelector('#all a').click()")
         browser.wait(row.format("1 of 2; no more may fail\\s+degraded"))
         check("1 not healthy" in browser.value("document.title"), browser.value("document.title"))
         server.kill()
         server.wait()
         browser.wait(row.format("gone"))
+        server = subprocess.Popen([MDSPACE, "serve", "--read-only", "one.img", "two.img", "--nbd", "unix:nbd.sock", "--control",
+                                   "listed.sock"], stdout=subprocess.PIPE, text=True)
+        browser.wait(row.format("1 of 2; no more may fail\\s+degraded, read-only"))
         # Other tabs still ask servers that have ended.
         complaints = [complaint for complaint in browser.complaints if complaint.get("url", url).startswith(url)]
         check(not complaints, f"the browser complains: {complaints}")

@@ -20,9 +20,15 @@ function members(array) {
 }
 
 function underWay(array) {
-  if (!array.sweep) return array.sync_action === null || array.sync_action === "idle" ? "" : array.sync_action;
+  if (!array.sweep && array.sweep_failure) return [`did not finish: ${array.sweep_failure}`, "bad"];
+  if (!array.sweep) return [array.sync_action === null || array.sync_action === "idle" ? "" : array.sync_action, ""];
   const { action, percent, paused } = array.sweep;
-  return `${action}: ${(percent ?? 0).toFixed(1)} %${paused ? ", paused" : ""}`;
+  return [`${action}: ${(percent ?? 0).toFixed(1)} %${paused ? ", paused" : ""}`, ""];
+}
+
+function health(array) {
+  const words = [array.health, array.read_only ? "read-only" : ""].filter(Boolean).join(", ");
+  return [array.reason ? `${words}: ${array.reason}` : words, colors[array.health] ?? ""];
 }
 
 function lastScrub(array) {
@@ -55,8 +61,7 @@ function show(array, _, all) {
   link.textContent = [array.name, isAlone ? "" : array.uuid].filter(Boolean).join(" ") || array.uuid || array.control;
   const texts = [
     [array.level ?? "", ""], [array.array_bytes === null ? "" : size(array.array_bytes), "number"], members(array),
-    [array.reason ? `${array.health}: ${array.reason}` : array.health, colors[array.health] ?? ""], [underWay(array), ""],
-    lastScrub(array),
+    health(array), underWay(array), lastScrub(array),
   ];
   cells.forEach((cell, index) => { [cell.textContent, cell.className] = texts[index]; });
   return row;

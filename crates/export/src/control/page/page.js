@@ -2,6 +2,8 @@
 // server is set as text only, never as HTML. common.js has what it shares with the list of arrays.
 "use strict";
 
+at("all").hidden = !/\/arrays\/[^/]+\/$/.test(location.pathname); // only below the list of `mdspace web`
+
 const KEPT = 120; // points of a plot
 const points = [];
 let before = null;
