@@ -18,6 +18,8 @@ use io::signal::Terminations;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// `web`
 #[derive(Debug, Args)]
@@ -43,7 +45,7 @@ pub(crate) struct WebArguments {
 pub(crate) fn run(arguments: &WebArguments) -> Result<(), Failure> {
     let refused = |error: std::io::Error| Failure::refused(error.to_string());
     let terminations = Terminations::block().map_err(refused)?;
-    let arrays = Arrays { further: arguments.control.clone() };
+    let arrays = Arrays { further: arguments.control.clone(), listed: Mutex::default() };
     let (server, url) = Http::serve_machine(arguments.http, &arguments.protection, arrays)?;
     print(&format!("{url}/\n"))?;
     terminations.wait().map_err(refused)?;
@@ -55,7 +57,13 @@ pub(crate) fn run(arguments: &WebArguments) -> Result<(), Failure> {
 struct Arrays {
     /// Control sockets elsewhere.
     further: Vec<PathBuf>,
+    /// The last list, and when it was made. It is locked while the servers are asked: any number of browsers then costs
+    /// each server one request at a time.
+    listed: Mutex<Option<(Instant, Value)>>,
 }
+
+/// How long a list is shown to further browsers.
+const FRESH: Duration = Duration::from_secs(1);
 
 impl Arrays {
     /// The control sockets, each with its name in URLs.
@@ -65,10 +73,8 @@ impl Arrays {
         sockets.extend(others);
         names_in_url(sockets)
     }
-}
 
-impl Machine for Arrays {
-    fn list(&self) -> Value {
+    fn ask(&self) -> Value {
         let named = self.sockets();
         let entries = ask_all(named.iter().map(|(_, socket)| socket.clone()).collect()).into_iter().map(|served| {
             let mut entry = entry(&served);
@@ -77,6 +83,20 @@ impl Machine for Arrays {
             entry
         });
         entries.collect()
+    }
+}
+
+impl Machine for Arrays {
+    fn list(&self) -> Value {
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, list)) = &*listed
+            && at.elapsed() < FRESH
+        {
+            return list.clone();
+        }
+        let list = self.ask();
+        *listed = Some((Instant::now(), list.clone()));
+        list
     }
 
     fn socket(&self, name: &str) -> Option<PathBuf> {

@@ -15,7 +15,7 @@ use std::fs::DirBuilder;
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// Where `mdspace up` keeps its members and sockets, under the current directory.
 pub(crate) const UP_DIRECTORY: &str = "mdspace-data";
@@ -77,7 +77,7 @@ fn control_sockets_in(directory: &Path) -> Vec<PathBuf> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
         Err(error) => {
             static TOLD: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-            let mut told = TOLD.lock().expect("no thread panics with it");
+            let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
             if !told.iter().any(|other| other == directory) {
                 told.push(directory.to_owned());
                 tell!("note: {}: passed over: {error}; --control PATH names a socket in it", directory.display());
