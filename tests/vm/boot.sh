@@ -6,6 +6,8 @@
 # SCRIPT is run by busybox in the guest, with the modules loaded in that order and the host's programs in /host. The guest's
 # console goes to standard output; a guest that does not end with the line `guest: done` is a failure.
 # $MACHINE are qemu's arguments for the machine itself, whose memory must be shared; there is one if it is not given.
+# The emulator runs the guest's processors in turn (thread=single): side by side, it lets the kernel see its own code half
+# patched ("Oops: int3"), and a spinning processor takes a core from the other.
 # The kernel is downloaded as a package by apt-get, not installed, and kept in target/xtask/vm-kernel.
 set -euo pipefail
 directory=$1 script=$2 modules=$3 programs=$4
@@ -61,7 +63,7 @@ chmod +x "$root/init"
 (cd "$root" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1 >../initrd)
 
 # shellcheck disable=SC2086 # words
-qemu-system-x86_64 ${MACHINE:--accel tcg,thread=multi -smp 2 -m 512M -machine q35,memory-backend=memory \
+qemu-system-x86_64 ${MACHINE:--accel tcg,thread=single -smp 2 -m 512M -machine q35,memory-backend=memory \
     -object memory-backend-memfd,id=memory,size=512M,share=on} -cpu max -nodefaults -display none -serial stdio -no-reboot \
     -kernel "$kernel"/boot/vmlinuz-* -initrd "$directory/initrd" -append "console=ttyS0 quiet panic=-1" "$@" |
     tee "$directory/console"

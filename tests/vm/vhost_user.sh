@@ -53,7 +53,7 @@ machine=$("$here/../console.sh" "$here/../../docs/vhost-user.md")
 [[ $machine == "qemu-system-x86_64 -accel kvm "*"-m 4G"*"size=4G"*" ..." ]]
 machine=${machine#qemu-system-x86_64 }
 machine=${machine% ...}
-machine=${machine/-accel kvm/-accel tcg,thread=multi}
+machine=${machine/-accel kvm/-accel tcg,thread=single}
 echo "${machine//4G/512M}"
 MACHINE=${machine//4G/512M} "$here/boot.sh" "$directory" guest.sh virtio_blk "fio blkdiscard mke2fs" | {
     while read -r line; do
