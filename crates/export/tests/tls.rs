@@ -123,6 +123,59 @@ fn a_client_that_has_to_show_a_certificate_needs_one_of_the_authority_that_is_no
     }
 }
 
+#[test]
+fn renewed_certificates_and_revocations_count_from_the_next_client_and_unusable_ones_change_nothing() {
+    let keys = Keys::new();
+    let (server, good, revoked) = (keys.path("server"), keys.path("good"), keys.path("revoked"));
+    keys.authority.write_own(&good);
+    keys.authority.write_own(&revoked);
+    keys.authority.write_client(&good);
+    keys.authority.write_revoked_client(&revoked);
+    let served = Served::secured(BYTES, false, Security::Required(keys.credentials(true)));
+    let list = server.join("ca-crl.pem");
+    let of_another = |name: &str| {
+        let other = tempfile::tempdir().expect("a temporary directory");
+        Authority::new().write_server(other.path());
+        std::fs::copy(other.path().join(name), server.join(name)).expect("written");
+    };
+    let steps: [(&str, &dyn Fn(), bool, bool); 6] = [
+        ("nothing is revoked", &|| {}, true, true),
+        ("a list comes", &|| keys.authority.write_revocations(&server), true, false),
+        ("it is damaged", &|| std::fs::write(&list, "no list").expect("written"), true, false),
+        ("it is gone", &|| std::fs::remove_file(&list).expect("removed"), true, false),
+        ("it is back", &|| keys.authority.write_revocations(&server), true, false),
+        ("the key is another's", &|| of_another("server-key.pem"), true, false),
+    ];
+    for (step, change, good_enters, revoked_enters) in steps {
+        change();
+        for (directory, expected) in [(&good, good_enters), (&revoked, revoked_enters)] {
+            let (entered, said) = enters(&uri(&served, directory));
+            assert_eq!(entered, expected, "{step}, {}: {said}", directory.display());
+        }
+    }
+
+    // libnbd does not check the server's name on a unix socket; qemu does.
+    let object = format!("tls-creds-x509,id=tls,endpoint=client,dir={}", good.display());
+    let image = format!(
+        "driver=nbd,export=array,server.type=unix,server.path={},tls-creds=tls,tls-hostname=localhost",
+        served.path("nbd").display()
+    );
+    let trusts = || {
+        let arguments = ["info", "--object", &object, "--image-opts", &image];
+        Command::new("qemu-img")
+            .args(arguments)
+            .output()
+            .expect("qemu-img: apt-get install qemu-utils")
+            .status
+            .success()
+    };
+    assert!(trusts(), "the certificate of before");
+    Authority::new().write_server(&server);
+    assert!(!trusts(), "a certificate of another authority");
+    keys.authority.write_server(&server);
+    assert!(trusts(), "a new certificate of its own");
+}
+
 /// A revocation list that is not understood would admit certificates that it revokes.
 #[test]
 fn a_file_of_revocations_is_used_whole_or_refused_by_its_name() {

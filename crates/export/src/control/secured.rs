@@ -34,9 +34,9 @@ const TLS_HANDSHAKE: u8 = 22;
 const PLAIN_REFUSED: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n\
     {\"error\":{\"message\":\"this port speaks TLS\",\"advice\":\"ask with https://\"}}\n";
 
-/// Accepts TLS with `credentials`, and HTTP/1.1 in it alone.
-pub(super) fn acceptor(credentials: &Credentials) -> TlsAcceptor {
-    let mut config = (*credentials.0).clone();
+/// Accepts TLS with `credentials` as they are now, and HTTP/1.1 in it alone.
+fn acceptor(credentials: &Credentials) -> TlsAcceptor {
+    let mut config = (*credentials.config()).clone();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     TlsAcceptor::from(Arc::new(config))
 }
@@ -45,7 +45,7 @@ pub(super) fn acceptor(credentials: &Credentials) -> TlsAcceptor {
 pub(super) async fn accept_from(
     mut listener: TcpListener,
     router: Router,
-    acceptor: TlsAcceptor,
+    credentials: Credentials,
     stopping: watch::Receiver<bool>,
 ) {
     let (counts, mut strangers) = (Rc::<ConnectionCounts>::default(), Handshaking::default());
@@ -60,7 +60,7 @@ pub(super) async fn accept_from(
                 let evicted = Rc::new(Notify::new());
                 let evict = { let evicted = evicted.clone(); move || evicted.notify_one() };
                 let counted = strangers.add(&counts, Some(peer.ip()), evict, STRANGERS_MAX);
-                let (acceptor, router, stopping) = (acceptor.clone(), router.clone(), stopping.clone());
+                let (acceptor, router, stopping) = (acceptor(&credentials), router.clone(), stopping.clone());
                 connections.spawn_local(async move {
                     let serving = serve(stream, &acceptor, router, stopping, counted);
                     tokio::select! {

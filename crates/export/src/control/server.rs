@@ -189,7 +189,7 @@ enum Listening {
     Unix(tokio::net::UnixListener, Router),
     Tcp(tokio::net::TcpListener, Router),
     #[cfg(feature = "https")]
-    Tls(tokio::net::TcpListener, Router, tokio_rustls::TlsAcceptor),
+    Tls(tokio::net::TcpListener, Router, Credentials),
 }
 
 impl Listening {
@@ -216,7 +216,7 @@ impl Listening {
                     Some(token) => Access::Remote(token),
                     None => return Err(unprotected("other machines reach this address, and there is no token")),
                 };
-                Ok(Self::Tls(listener, router(access), secured::acceptor(&credentials)))
+                Ok(Self::Tls(listener, router(access), credentials))
             }
         }
     }
@@ -226,7 +226,9 @@ impl Listening {
             Self::Unix(listener, router) => accept_from(listener, router, stopping).await,
             Self::Tcp(listener, router) => accept_from(listener, router, stopping).await,
             #[cfg(feature = "https")]
-            Self::Tls(listener, router, acceptor) => secured::accept_from(listener, router, acceptor, stopping).await,
+            Self::Tls(listener, router, credentials) => {
+                secured::accept_from(listener, router, credentials, stopping).await
+            }
         }
     }
 }

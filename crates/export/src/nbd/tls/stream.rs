@@ -31,7 +31,7 @@ impl<S: ByteStream> TlsStream<S> {
     /// # Errors
     /// The connection failed, or the handshake did; the client then receives an alert.
     pub(crate) async fn accept(stream: S, pool: &Pool, credentials: &Credentials) -> io::Result<Self> {
-        let connection = ServerConnection::new(credentials.0.clone()).map_err(io::Error::other)?;
+        let connection = ServerConnection::new(credentials.config()).map_err(io::Error::other)?;
         Self::shake_hands(stream, pool, connection.into()).await
     }
 
