@@ -346,6 +346,7 @@ def listed(browser):
         browser.value(f"document.getElementById('token').value = '{TOKEN}'; document.querySelector('#token-form button').click()")
         browser.value("document.querySelector('[aria-label=\"fail two.img\"]').click()")
         browser.wait("/two\\.img\\s+faulty/.test(document.getElementById('members').innerText)")
+        check(not browser.value("document.getElementById('all').hidden"), "the page of an array leads back to the list")
         browser.value("document.querySelector('#all a').click()")
         browser.wait(row.format("1 of 2; no more may fail\\s+degraded"))
         check("1 not healthy" in browser.value("document.title"), browser.value("document.title"))

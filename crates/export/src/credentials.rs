@@ -3,7 +3,8 @@
 //! The file names are those of qemu and nbdkit: `server-cert.pem`, `server-key.pem`, and for clients' certificates
 //! `ca-cert.pem` and, if present, `ca-crl.pem`. It never writes a file.
 //!
-//! Files that change while the server runs are loaded again at the next handshake. What cannot be used changes nothing.
+//! A thread looks for files that changed, and loads them again. What cannot be used changes nothing. No handshake waits for
+//! a file: the file system may hang, or be on an array that is served here.
 
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -15,7 +16,9 @@ use std::fmt::Display;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
 
 /// The server's certificate and key, and its requirements for clients.
 #[derive(Clone)]
@@ -30,10 +33,12 @@ struct Files {
 
 struct Loaded {
     config: Arc<ServerConfig>,
-    /// Whether clients' certificates can be revoked.
+    /// Whether there is a list of revoked certificates.
     has_revocations: bool,
-    /// The files when they were last tried.
+    /// The files when they were last decided on.
     seen: [Option<Stamp>; 4],
+    /// Why they could not be loaded.
+    complaint: Option<String>,
 }
 
 /// What differs once a file was changed or replaced: inode, length, and the time of its last change.
@@ -49,35 +54,70 @@ impl Credentials {
     /// A file is missing or invalid; the message names it.
     pub fn load(directory: &Path, verify_peer: bool) -> io::Result<Self> {
         let seen = stamps(directory);
-        let (config, has_revocations) = (config(directory, verify_peer)?, seen[3].is_some());
-        let loaded = Mutex::new(Loaded { config, has_revocations, seen });
-        Ok(Self(Arc::new(Files { directory: directory.to_owned(), verify_peer, loaded })))
+        let (config, has_revocations) = config(directory, verify_peer, false)?;
+        let loaded = Mutex::new(Loaded { config, has_revocations, seen, complaint: None });
+        let files = Arc::new(Files { directory: directory.to_owned(), verify_peer, loaded });
+        let watched = Arc::downgrade(&files);
+        thread::Builder::new().name("certificates".to_owned()).spawn(move || watch(&watched))?;
+        Ok(Self(files))
     }
 
-    /// What the next handshake goes by. Of files that changed and cannot be used, a warning tells once. Clients stay
-    /// revoked if their list is gone.
+    /// What the next handshake goes by.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
-        let Files { directory, verify_peer, loaded } = &*self.0;
-        let mut loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).config.clone()
+    }
+
+    /// Loads files that changed since they were loaded, as a thread does every few seconds. A warning tells once of files
+    /// that cannot be used; what was loaded before then stays. Nor is a list of revoked certificates given up that is gone.
+    pub fn load_changes(&self) {
+        self.0.load_changes();
+    }
+}
+
+/// How often files are looked at.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Loads changed files until no server needs them.
+fn watch(files: &Weak<Files>) {
+    loop {
+        thread::sleep(INTERVAL);
+        let Some(files) = files.upgrade() else { return };
+        files.load_changes();
+    }
+}
+
+impl Files {
+    fn load_changes(&self) {
+        let Self { directory, verify_peer, loaded } = self;
+        let lock = || loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = stamps(directory);
-        if seen == loaded.seen {
-            return loaded.config.clone();
-        }
-        loaded.seen = seen;
-        let is_list_gone = *verify_peer && loaded.has_revocations && seen[3].is_none();
-        let read = if is_list_gone {
-            Err(refused(&directory.join(REVOCATIONS), "it is gone; a restart does without it"))
-        } else {
-            config(directory, *verify_peer)
+        let (is_same, needs_list) = {
+            let now = lock();
+            (now.seen == seen, now.has_revocations)
         };
-        match read {
-            Ok(config) => {
-                tracing::info!("TLS certificates of {} loaded again", directory.display());
-                (loaded.config, loaded.has_revocations) = (config, seen[3].is_some());
-            }
-            Err(error) => tracing::warn!("{error}; the TLS certificates that were loaded before stay in use"),
+        if is_same {
+            return;
         }
-        loaded.config.clone()
+        // Not under the lock, as reading may take its time.
+        let read = config(directory, *verify_peer, needs_list);
+        let mut loaded = lock();
+        match read {
+            Ok((config, has_revocations)) => {
+                tracing::info!("TLS certificates of {} loaded again", directory.display());
+                *loaded = Loaded { config, has_revocations, seen, complaint: None };
+            }
+            Err(error) => {
+                // Files that were read and are wrong stay wrong until they change; others may be read the next time.
+                if error.kind() == io::ErrorKind::InvalidData {
+                    loaded.seen = seen;
+                }
+                let complaint = error.to_string();
+                if loaded.complaint.as_ref() != Some(&complaint) {
+                    tracing::warn!("{complaint}; the TLS certificates that were loaded before stay in use");
+                    loaded.complaint = Some(complaint);
+                }
+            }
+        }
     }
 }
 
@@ -89,7 +129,8 @@ fn stamps(directory: &Path) -> [Option<Stamp>; 4] {
     })
 }
 
-fn config(directory: &Path, verify_peer: bool) -> io::Result<Arc<ServerConfig>> {
+/// Loads the files. Says also whether there is a list of revoked certificates; without one that is needed it is an error.
+fn config(directory: &Path, verify_peer: bool, needs_list: bool) -> io::Result<(Arc<ServerConfig>, bool)> {
     let provider = Arc::new(ring::default_provider());
     let versions = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -97,19 +138,21 @@ fn config(directory: &Path, verify_peer: bool) -> io::Result<Arc<ServerConfig>> 
     let (certificate, key) = (directory.join("server-cert.pem"), directory.join("server-key.pem"));
     let chain = certificates(&certificate)?;
     let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| unreadable(&key, error))?;
-    let clients = if verify_peer {
-        versions.with_client_cert_verifier(verifier(directory, provider)?)
+    let (clients, has_revocations) = if verify_peer {
+        let (verifier, has_revocations) = verifier(directory, needs_list, provider)?;
+        (versions.with_client_cert_verifier(verifier), has_revocations)
     } else {
-        versions.with_no_client_auth()
+        (versions.with_no_client_auth(), false)
     };
     let config = clients.with_single_cert(chain, private).map_err(|error| refused(&certificate, error))?;
-    Ok(Arc::new(config))
+    Ok((Arc::new(config), has_revocations))
 }
 
 fn verifier(
     directory: &Path,
+    needs_list: bool,
     provider: Arc<rustls::crypto::CryptoProvider>,
-) -> io::Result<Arc<dyn ClientCertVerifier>> {
+) -> io::Result<(Arc<dyn ClientCertVerifier>, bool)> {
     let authority = directory.join("ca-cert.pem");
     let mut roots = rustls::RootCertStore::empty();
     for certificate in certificates(&authority)? {
@@ -117,16 +160,20 @@ fn verifier(
     }
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     let revoked = directory.join(REVOCATIONS);
-    match revoked.symlink_metadata() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+    let has_list = match revoked.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !needs_list => false,
         Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", revoked.display()))),
         // An existing list must be used, even if it is a dangling link.
-        Ok(_) => builder = builder.with_crls(revocation_lists(&revoked)?),
-    }
-    builder.build().map_err(|error| match error {
+        Ok(_) => {
+            builder = builder.with_crls(revocation_lists(&revoked)?);
+            true
+        }
+    };
+    let built = builder.build().map_err(|error| match error {
         VerifierBuilderError::InvalidCrl(error) => refused(&revoked, rustls::Error::from(error)),
         error => refused(&authority, error),
-    })
+    });
+    Ok((built?, has_list))
 }
 
 /// The revocation lists in a file: at least one, and nothing else. A part that is not understood might have revoked a

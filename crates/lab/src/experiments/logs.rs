@@ -1,5 +1,5 @@
-//! What a log against the write hole costs: writes without one, with md's partial parity log, and with the stripe log. Of
-//! the drives two lose their caches with the power, so that a flush waits for the flash.
+//! What a log against the write hole costs: writes without one, with md's partial parity log, and with the stripe log. Two of
+//! the three drives have a volatile cache, so that a flush waits for the flash.
 
 use crate::drive::{Model, models};
 use crate::host::HostTime;

@@ -20,8 +20,11 @@ function members(array) {
 }
 
 function underWay(array) {
-  if (!array.sweep && array.sweep_failure) return [`did not finish: ${array.sweep_failure}`, "bad"];
-  if (!array.sweep) return [array.sync_action === null || array.sync_action === "idle" ? "" : array.sync_action, ""];
+  if (!array.sweep) {
+    const action = array.sync_action === null || array.sync_action === "idle" ? "" : array.sync_action;
+    const failure = array.sweep_failure ? `did not finish: ${array.sweep_failure}` : "";
+    return [[action, failure].filter(Boolean).join("; "), failure ? "bad" : ""];
+  }
   const { action, percent, paused } = array.sweep;
   return [`${action}: ${(percent ?? 0).toFixed(1)} %${paused ? ", paused" : ""}`, ""];
 }
@@ -73,7 +76,7 @@ async function look() {
     const wanted = arrays.map(show);
     const shown = [...at("arrays").children];
     if (wanted.length !== shown.length || wanted.some((row, index) => row !== shown[index])) at("arrays").replaceChildren(...wanted);
-    const troubled = arrays.filter((array) => array.health !== "healthy").length;
+    const troubled = arrays.filter((array) => array.health !== "healthy" || (!array.sweep && array.sweep_failure)).length;
     document.title = `mdspace: ${arrays.length} arrays${troubled ? `, ${troubled} not healthy` : ""}`;
     at("details").textContent = arrays.length === 0 ? "No array is served here. mdspace serve MEMBER... serves one."
       : troubled === 0 ? `${arrays.length} served, all healthy` : `${arrays.length} served, ${troubled} not healthy`;

@@ -190,12 +190,15 @@ function show(status, measures) {
   const measured = new Map(measures.members.map((member) => [member.name, member]));
   const name = status.name || status.uuid;
   document.title = `${name}: ${status.state}`;
-  at("headline").textContent = `${name}: ${status.level}, ${size(status.array_bytes)}, ${status.state}`;
+  at("headline").textContent = `${name}: ${status.level}, ${size(status.array_bytes)}, ${status.state}` +
+    (status.read_only ? ", read-only" : "");
   at("headline").className = status.broken ? "bad" : status.in_sync < status.raid_disks ? "warn" : "good";
   const bitmap = status.bitmap ? `, bitmap ${status.bitmap.set} of ${status.bitmap.bits} set` : "";
   at("details").textContent = status.broken ??
     `${status.in_sync} of ${status.raid_disks} members in sync, events ${status.events}, uuid ${status.uuid}${bitmap}`;
-  at("sweep").hidden = !status.sweep;
+  at("sweep").hidden = !status.sweep && !status.sweep_failure;
+  at("sweep-progress").hidden = !status.sweep;
+  if (!status.sweep && status.sweep_failure) at("sweep-text").textContent = `did not finish: ${status.sweep_failure}`;
   if (status.sweep) {
     const { action, percent, done_bytes, total_bytes, bytes_per_second, seconds_left, held_by } = status.sweep;
     at("sweep-progress").value = percent;

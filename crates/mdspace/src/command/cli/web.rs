@@ -5,7 +5,7 @@
 
 use crate::command::clients::list::entry;
 use crate::command::clients::served::ask_all;
-use crate::command::opening::sockets::{control_sockets, harmless};
+use crate::command::opening::sockets::{control_sockets, harmless, is_in_own_directory};
 use crate::command::server::arguments::HttpProtection;
 use crate::command::server::control::Http;
 use crate::command::server::nbd_address::parse_address;
@@ -66,20 +66,20 @@ struct Arrays {
 const FRESH: Duration = Duration::from_secs(1);
 
 impl Arrays {
-    /// The control sockets, each with its name in URLs.
-    fn sockets(&self) -> Vec<(String, PathBuf)> {
+    fn sockets(&self) -> Vec<PathBuf> {
         let mut sockets = control_sockets();
-        let others: Vec<_> = self.further.iter().filter(|path| !sockets.contains(path)).cloned().collect();
-        sockets.extend(others);
-        names_in_url(sockets)
+        for path in &self.further {
+            if !sockets.contains(path) {
+                sockets.push(path.clone());
+            }
+        }
+        sockets
     }
 
     fn ask(&self) -> Value {
-        let named = self.sockets();
-        let entries = ask_all(named.iter().map(|(_, socket)| socket.clone()).collect()).into_iter().map(|served| {
+        let entries = ask_all(self.sockets()).into_iter().map(|served| {
             let mut entry = entry(&served);
-            let name = named.iter().find(|(_, socket)| *socket == served.socket).map_or("", |(name, _)| name);
-            entry["page"] = format!("arrays/{name}/").into();
+            entry["page"] = format!("arrays/{}/", name_in_url(&served.socket)).into();
             entry
         });
         entries.collect()
@@ -100,52 +100,41 @@ impl Machine for Arrays {
     }
 
     fn socket(&self, name: &str) -> Option<PathBuf> {
-        self.sockets().into_iter().find_map(|(own, socket)| (own == name).then_some(socket))
+        self.sockets().into_iter().find(|socket| name_in_url(socket) == name)
     }
 }
 
-/// Names sockets in URLs. Of those that would have one name, all but the first have a hash of their paths as well.
-fn names_in_url(sockets: Vec<PathBuf>) -> Vec<(String, PathBuf)> {
-    let mut named: Vec<(String, PathBuf)> = Vec::new();
-    for socket in sockets {
-        let mut name = name_in_url(&socket);
-        if named.iter().any(|(other, _)| *other == name) {
-            let [a, b, c, d, ..] = digest(&socket);
-            name += &format!("-{:08x}", u32::from_be_bytes([a, b, c, d]));
-        }
-        named.push((name, socket));
-    }
-    named
-}
-
-/// The name of a control socket's array in URLs: its file name without the ending.
+/// The name of a control socket's array in URLs: its file name without the ending. In the directory of this user's servers
+/// that has digits of the uuid. Elsewhere a hash of the path follows. Nothing else decides it, so that a page never leads
+/// to another array.
 fn name_in_url(socket: &Path) -> String {
     let file = socket.file_name().unwrap_or_default().to_string_lossy();
-    harmless(file.strip_suffix(".control.sock").or(file.strip_suffix(".sock")).unwrap_or(&file))
+    let name = harmless(file.strip_suffix(".control.sock").or(file.strip_suffix(".sock")).unwrap_or(&file));
+    if is_in_own_directory(socket) {
+        return name;
+    }
+    let [a, b, c, d, ..] = digest(&socket);
+    format!("{name}-{:08x}", u32::from_be_bytes([a, b, c, d]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::opening::sockets::own_place;
 
     #[test]
-    fn no_two_sockets_have_one_name_in_urls() {
-        let sockets = ["a/control.sock", "b/control.sock", "c/control.sock", "a/other.sock"].map(PathBuf::from);
-        let named = names_in_url(sockets.to_vec());
-        assert_eq!((&*named[0].0, &*named[3].0), ("control", "other"));
-        let names: std::collections::BTreeSet<&String> = named.iter().map(|(name, _)| name).collect();
-        assert_eq!(names.len(), 4, "{names:?}");
-        assert_eq!(names_in_url(named.iter().map(|(_, socket)| socket.clone()).collect()), named, "they stay");
+    fn sockets_of_one_file_name_have_names_of_their_own_in_urls() {
+        let names = ["a/control.sock", "b/control.sock", "/c/control.sock"].map(|path| name_in_url(Path::new(path)));
+        assert!(names.iter().all(|name| name.starts_with("control-")), "{names:?}");
+        assert!(names[0] != names[1] && names[1] != names[2] && names[0] != names[2], "{names:?}");
     }
 
     #[test]
     fn an_array_is_named_in_urls_by_harmless_letters() {
-        for (socket, expected) in [
-            ("/run/mdspace/music-0011aabb.control.sock", "music-0011aabb"),
-            ("mdspace-data/control.sock", "control"),
-            ("/tmp/my array?", "my_array_"),
-        ] {
-            assert_eq!(name_in_url(Path::new(socket)), expected);
+        let name = name_in_url(Path::new("/tmp/my array?"));
+        assert_eq!(name.rsplit_once('-').map(|(name, _)| name), Some("my_array_"));
+        if let Some(own) = own_place("music-0011aabb.control.sock") {
+            assert_eq!(name_in_url(&own), "music-0011aabb");
         }
     }
 }

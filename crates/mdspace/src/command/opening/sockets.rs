@@ -64,6 +64,11 @@ pub(crate) fn own_place(file: &str) -> Option<PathBuf> {
     check_directory(&directory).is_ok().then(|| directory.join(file))
 }
 
+/// Whether a socket is in that directory.
+pub(crate) fn is_in_own_directory(socket: &Path) -> bool {
+    socket.parent() == Some(&*own_directories().swap_remove(0))
+}
+
 /// The control sockets of this user, in each directory that commands search. A server may have left its socket behind.
 pub(crate) fn control_sockets() -> Vec<PathBuf> {
     let directories = own_directories().into_iter().chain([UP_DIRECTORY.into()]);
