@@ -179,6 +179,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("stripe_log::a_loss_of_power_and_of_members_costs_nothing_but_what_was_being_written"),
     },
     Mutant {
+        name: "seat-taken-with-old-log",
+        broken: "a spare's log counts from before it took its slot, so that entries of the other parity are dropped",
+        by: Test("stripe_log::a_spare_that_takes_a_slot_hides_no_entry_of_the_other_parity"),
+    },
+    Mutant {
+        name: "parity-left-out-untold",
+        broken: "a parity that a write leaves out has no entry, so that the other parity's entry is dropped",
+        by: Test("stripe_log::a_spare_that_takes_a_slot_hides_no_entry_of_the_other_parity"),
+    },
+    Mutant {
+        name: "failed-log-kept",
+        broken: "a stripe log that failed to begin leaves its epoch on the members",
+        by: Test("stripe_log::after_one_that_failed_to_begin_a_log_has_records_that_its_headers_name"),
+    },
+    Mutant {
+        name: "old-log-before-that-of-md",
+        broken: "the header of an old stripe log begins a log beside a journal or a partial parity log",
+        by: Test("stripe_log::a_header_that_was_left_behind_begins_no_log_beside_a_journal"),
+    },
+    Mutant {
         name: "unbuilt-parity-trusted",
         broken: "parity is trusted where a lockless bitmap says that it may not have been built",
         by: Test("forced::parity_that_a_lockless_bitmap_does_not_call_clean_is_not_trusted"),

@@ -17,6 +17,7 @@ impl<M: Member> Device<M> {
     /// A spare takes a slot, and is recovered: of what the bitmap names if `by_bitmap`, otherwise whole.
     pub(crate) fn take_seat(&self, by_bitmap: bool) {
         self.state.begin_recovery();
+        self.begin_stripe_log();
         let mut superblock = self.superblock.borrow_mut();
         superblock.recovery_offset = (!mutant!("spare-called-current")).then_some(Sectors(0));
         superblock.recovery_from_bitmap = by_bitmap;
@@ -25,6 +26,7 @@ impl<M: Member> Device<M> {
     /// A spare becomes the successor of a member, and is filled.
     pub(crate) fn become_successor(&self) {
         self.state.begin_recovery();
+        self.begin_stripe_log();
         let mut superblock = self.superblock.borrow_mut();
         superblock.recovery_offset = Some(Sectors(0));
         superblock.recovery_from_bitmap = false;

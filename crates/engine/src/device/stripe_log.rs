@@ -165,6 +165,12 @@ impl DeviceLog {
         self.header.borrow().seed()
     }
 
+    /// A replay finds no record before `first` any more.
+    pub(super) fn begin_at(&self, first: u64) {
+        self.header.borrow_mut().first = first;
+        self.ring.borrow_mut().give_up(first);
+    }
+
     /// The first record that a replay would find.
     pub(crate) fn first(&self) -> u64 {
         self.header.borrow().first

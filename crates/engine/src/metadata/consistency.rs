@@ -288,6 +288,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let published = self.publish(guard).await;
         match published {
             Ok(()) => self.set_stripe_log(guard, context.stripe_log().map(StripeLog::new)),
+            // The next log has another epoch.
+            Err(_) if !mutant!("failed-log-kept") => self.erase_stripe_logs(guard).await?,
             Err(_) => context.end_stripe_log(),
         }
         published.map_err(ArrayError::refusal)
@@ -299,6 +301,10 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             return Ok(());
         }
         self.set_stripe_log(guard, None);
+        self.erase_stripe_logs(guard).await
+    }
+
+    async fn erase_stripe_logs(&self, guard: &MetadataGuard<'_>) -> Result<(), Refusal> {
         self.core.context.end_stripe_log();
         let devices = self.core.devices();
         let erasures = join_all(devices.iter().map(|device| device.erase_stripe_log(&self.core.pool))).await;

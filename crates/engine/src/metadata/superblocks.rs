@@ -350,12 +350,13 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         devices.into_iter().zip(results).filter_map(outcome).collect()
     }
 
-    /// Writes one superblock. A device without room keeps the events that its member has.
+    /// Writes one superblock. A device without room keeps the events and the time that its member has.
     pub(super) async fn write_superblock(&self, device: &Device<M>, superblock: Superblock) -> Result<(), MemberError> {
-        let before = device.superblock.borrow().events;
+        let before = device.superblock.borrow().clone();
         let result = device.write_superblock(superblock, &self.core.pool).await;
         if result.as_ref().is_err_and(|error| error.kind == MemberErrorKind::NoSpace) {
-            device.superblock.borrow_mut().events = before;
+            let mut superblock = device.superblock.borrow_mut();
+            (superblock.events, superblock.updated) = (before.events, before.updated);
         }
         result
     }

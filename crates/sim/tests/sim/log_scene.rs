@@ -44,6 +44,8 @@ pub(super) struct Shape {
     pub(super) missing: BTreeSet<u16>,
     /// Failed by command amid the writes.
     pub(super) fails: Option<u16>,
+    /// A spare is there, which takes the failed member's slot.
+    pub(super) has_spare: bool,
 }
 
 impl Shape {
@@ -80,6 +82,7 @@ pub(super) struct Scene {
     pub(super) shape: Shape,
     /// By slot, then the journal if there is one.
     pub(super) members: Vec<SimMember>,
+    spare: Option<SimMember>,
     pub(super) boundaries: Rc<Cell<u64>>,
     pub(super) truth: Rc<RefCell<Truth>>,
     /// Writes that have begun, and whether they are of zeros.
@@ -90,9 +93,13 @@ pub(super) struct Scene {
 }
 
 pub(super) fn superblock_of(image: &[u8], version: Version) -> Superblock {
+    find_superblock(image, version).expect("there")
+}
+
+fn find_superblock(image: &[u8], version: Version) -> Option<Superblock> {
     let at = version.place(image.len() as u64).expect("long enough");
     let place = &image[at.0 as usize..][..4096];
-    decode(version, MemberByte(at.0), place, image.len() as u64).expect("right").expect("there")
+    decode(version, MemberByte(at.0), place, image.len() as u64).expect("right")
 }
 
 pub(super) async fn assemble(
@@ -143,8 +150,14 @@ impl Scene {
         assert_eq!(superblock.ppl.is_some(), recipe.parity_log, "a log was made");
         let geometry = Geometry::new(&superblock.shape(&[])).expect("a shape");
         let truth = Rc::new(RefCell::new(Truth::new(geometry.array_bytes())));
-        let (under_way, unread) = (RefCell::default(), RefCell::default());
-        Self { shape, members, boundaries, truth, under_way, unread, rows: rows(&geometry) }
+        // What the failed member held of a write under way may be anything, also on the spare.
+        let given_by_parity = shape.fails.filter(|_| shape.has_spare);
+        let (under_way, unread) = (RefCell::default(), RefCell::new(given_by_parity.into_iter().collect()));
+        let spare = shape.has_spare.then(|| {
+            SimMember::new("spare".to_owned(), world, vec![0; members[0].contents().len()], boundaries.clone())
+                .with_blocks(shape.block_bytes)
+        });
+        Self { shape, members, spare, boundaries, truth, under_way, unread, rows: rows(&geometry) }
     }
 
     /// The members, without those that are missing.
@@ -161,6 +174,12 @@ impl Scene {
             name => ConsistencyPolicy::from_name(name),
         };
         assert_eq!(policy, Some(self.shape.policy));
+        if let Some(spare) = &self.spare {
+            let candidate = Candidate { name: spare.name(), member: spare.clone() };
+            array.add(candidate, [9; 16], false).await.expect("it fits");
+            let keeper = array.clone();
+            world.spawn(async move { keeper.keep_whole().await });
+        }
         let writer = async |_| {
             for _ in 0..8 {
                 self.request(&array, random).await;
@@ -242,11 +261,15 @@ impl Scene {
     pub(super) fn without(&self, lost: &BTreeSet<u16>, world: &World) -> Vec<SimMember> {
         let left = self.members.iter().zip(0_u16..);
         let left = left.filter(|(_, slot)| !lost.contains(slot) && !self.shape.missing.contains(slot));
-        left.map(|(member, _)| {
-            SimMember::new(member.name(), world, member.contents(), self.boundaries.clone())
-                .with_blocks(self.shape.block_bytes)
-        })
-        .collect()
+        let is_added = |spare: &&SimMember| find_superblock(&spare.contents(), self.shape.version).is_some();
+        let spare = self.spare.iter().filter(is_added);
+        left.map(|(member, _)| member)
+            .chain(spare)
+            .map(|member| {
+                SimMember::new(member.name(), world, member.contents(), self.boundaries.clone())
+                    .with_blocks(self.shape.block_bytes)
+            })
+            .collect()
     }
 
     /// Whether an array without some members is refused unless it is taken by force.
@@ -361,7 +384,7 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
     seen.dirty += usize::from(ended.is_none());
     world.forget_all();
     let mut random = random.into_inner();
-    scene.members.iter().for_each(|member| member.lose_power(&mut random));
+    scene.members.iter().chain(&scene.spare).for_each(|member| member.lose_power(&mut random));
     scene.truth.borrow_mut().interrupted();
     look(&scene);
     let histories = seen.histories.entry(key(shape.policy, shape.level)).or_default();
@@ -409,7 +432,8 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
         if !force && !read_only && is_whole {
             scene.check_parity(&members, &context);
         }
-        if !force && !read_only && (is_dirty || has_replayed.get()) && !lost.is_empty() {
+        let is_told = (is_dirty || has_replayed.get()) && !shape.has_spare;
+        if !force && !read_only && is_told && !lost.is_empty() {
             let returned = lost.iter().map(|slot| scene.members[usize::from(*slot)].clone());
             let all: Vec<_> = members.iter().cloned().chain(returned).collect();
             let options = AssembleOptions { read_only: true, replay: true, ..AssembleOptions::default() };

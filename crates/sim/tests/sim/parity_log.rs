@@ -28,6 +28,7 @@ fn shape(random: &mut Random) -> Shape {
         has_checksums: false,
         missing: missing.into_iter().collect(),
         fails,
+        has_spare: false,
     }
 }
 
@@ -82,6 +83,7 @@ const SMALL: Shape = Shape {
     has_checksums: false,
     missing: BTreeSet::new(),
     fails: None,
+    has_spare: false,
 };
 
 /// As md does.

@@ -26,6 +26,7 @@ const SHAPE: Shape = Shape {
     has_checksums: false,
     missing: BTreeSet::new(),
     fails: None,
+    has_spare: false,
 };
 
 /// What cuts of power have met.

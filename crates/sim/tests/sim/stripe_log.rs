@@ -1,11 +1,11 @@
 //! A loss of power and of members costs an array with a stripe log nothing but what was being written
 //! ([`super::log_scene`]). The same histories without a log show what it is worth.
 
-use super::log_scene::{Scene, Seen, Shape, Unread, assemble, histories, play, play_unread, superblock_of};
+use super::log_scene::{Scene, Seen, Shape, Simulated, Unread, assemble, histories, play, play_unread, superblock_of};
 use super::policy_records;
 use engine::{AssembleOptions, ConsistencyPolicy, Durability};
 use format::geometry::{Level, default_layout};
-use format::stripe_log::{Header, Place};
+use format::stripe_log::{Header, PAGE_BYTES, Place, Record};
 use format::superblock::Version;
 use mdspace_sim::{Random, SimMember, World};
 use std::collections::BTreeSet;
@@ -36,6 +36,7 @@ fn shape(random: &mut Random, has_log: bool) -> Shape {
         has_checksums: random.once_in(3),
         missing,
         fails,
+        has_spare: false,
     }
 }
 
@@ -90,6 +91,22 @@ fn a_parity_that_leaves_while_its_batch_waits_does_not_count_as_current() {
     assert_eq!(seen.wrong, [""; 0]);
 }
 
+/// The spare has no part of the batches before. A replay must not take their entries on other members for torn ones.
+#[test]
+fn a_spare_that_takes_a_slot_hides_no_entry_of_the_other_parity() {
+    let mut seen = Seen::default();
+    for seed in histories() {
+        let mut random = Random::new(seed);
+        let slots = random.within(4..6) as u16;
+        let fails = Some(random.within(0..slots.into()) as u16);
+        let (level, layout, missing) = (Level::Raid6, default_layout(Level::Raid6), BTreeSet::new());
+        let shape = Shape { level, layout, slots, missing, fails, has_spare: true, ..shape(&mut random, true) };
+        play(seed, shape, random, &mut seen, |_| {});
+        assert_eq!(seen.wrong, [""; 0]);
+    }
+    assert!(seen.dirty > 0 && seen.unknown > 0, "each situation was met");
+}
+
 #[test]
 fn without_a_log_the_same_histories_lose_data_that_was_not_being_written() {
     let (mut seen, mut lossy) = (Seen::default(), 0);
@@ -109,23 +126,10 @@ fn without_a_log_the_same_histories_lose_data_that_was_not_being_written() {
 
 /// A small array of level 5 that lost power while it was dirty.
 async fn dirty(world: &World) -> Scene {
-    let shape = Shape {
-        policy: ConsistencyPolicy::StripeLog,
-        level: Level::Raid5,
-        slots: 3,
-        layout: default_layout(Level::Raid5),
-        chunk: 4096,
-        version: Version::V1_2,
-        data_at: 64 << 10,
-        block_bytes: 512,
-        has_bitmap: false,
-        has_checksums: false,
-        missing: BTreeSet::new(),
-        fails: None,
-    };
+    let shape = Shape { data_at: 64 << 10, ..small(ConsistencyPolicy::StripeLog) };
     let scene = Scene::new(shape, world).await;
     let array = assemble(&scene.here(), AssembleOptions::default(), world).await.expect("whole");
-    array.write(0, array.pool().copy_of(&[1; 512]), Durability::Stable).await.expect("nothing fails");
+    write_once(&array).await;
     scene
 }
 
@@ -153,6 +157,84 @@ fn a_log_is_void_once_other_software_has_written_the_members() {
             status.warnings
         );
         assert_eq!(status.consistency_policy, "log", "the array still keeps one");
+    };
+    world.run(course, || false).expect("the power does not go");
+}
+
+/// A small array of level 5 with that policy.
+fn small(policy: ConsistencyPolicy) -> Shape {
+    Shape {
+        policy,
+        level: Level::Raid5,
+        slots: 3,
+        layout: default_layout(Level::Raid5),
+        chunk: 4096,
+        version: Version::V1_2,
+        data_at: 256 << 10,
+        block_bytes: 512,
+        has_bitmap: false,
+        has_checksums: false,
+        missing: BTreeSet::new(),
+        fails: None,
+        has_spare: false,
+    }
+}
+
+/// Power goes after a write.
+async fn write_once(array: &Simulated) {
+    array.write(0, array.pool().copy_of(&[1; 512]), Durability::Stable).await.expect("nothing fails");
+}
+
+#[test]
+fn a_header_that_was_left_behind_begins_no_log_beside_a_journal() {
+    let world = World::new(1);
+    let course = async {
+        let scene = Scene::new(small(ConsistencyPolicy::Journal), &world).await;
+        let members = &scene.members[..usize::from(scene.shape.slots)];
+        let of_member = |member: &SimMember| {
+            let superblock = superblock_of(&member.contents(), scene.shape.version);
+            let place = Place::of(&superblock).expect("there is room");
+            (place.at.0, Header::new(&superblock, &place, 1).encode())
+        };
+        let planted: Vec<_> = members.iter().map(of_member).collect();
+        members.iter().zip(&planted).for_each(|(member, (at, header))| member.plant(*at, header));
+        let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
+        write_once(&array).await;
+        array.stop().await.expect("nothing fails");
+        for (member, (at, header)) in members.iter().zip(planted) {
+            assert_eq!(
+                member.contents()[at as usize..][..header.len()],
+                header,
+                "the old header names new superblocks"
+            );
+        }
+    };
+    world.run(course, || false).expect("the power does not go");
+}
+
+#[test]
+fn after_one_that_failed_to_begin_a_log_has_records_that_its_headers_name() {
+    let world = World::new(1);
+    let course = async {
+        let scene = Scene::new(small(ConsistencyPolicy::Resync), &world).await;
+        let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
+        let superblock = superblock_of(&scene.members[0].contents(), scene.shape.version);
+        let super_at = superblock.super_at().0;
+        let full = &scene.members[0].faults().full;
+        full.borrow_mut().push(super_at..super_at + 4096);
+        let failed = array.set_consistency(ConsistencyPolicy::StripeLog).await;
+        assert!(failed.is_err(), "a member has no room for its superblock");
+        full.take();
+        array.set_consistency(ConsistencyPolicy::StripeLog).await.expect("there is room now");
+        write_once(&array).await;
+        let has_record = |member: &SimMember| {
+            let image = member.contents();
+            let place = Place::of(&superblock_of(&image, scene.shape.version)).expect("there is room");
+            let header = Header::decode(&image[place.at.0 as usize..]).expect("right").expect("there");
+            let record = &image[place.in_ring(0).0 as usize..];
+            Record::decode(&record[..PAGE_BYTES], 0, place.ring_bytes(), header.epoch, header.seed()).is_some()
+        };
+        assert!(scene.members.iter().any(has_record), "no header is of the epoch of the records");
     };
     world.run(course, || false).expect("the power does not go");
 }

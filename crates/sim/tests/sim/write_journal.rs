@@ -26,6 +26,7 @@ const SHAPE: Shape = Shape {
     has_checksums: false,
     missing: BTreeSet::new(),
     fails: None,
+    has_spare: false,
 };
 
 fn shape(random: &mut Random) -> Shape {
@@ -46,6 +47,7 @@ fn shape(random: &mut Random) -> Shape {
         has_checksums: random.once_in(3),
         missing,
         fails,
+        has_spare: false,
         ..SHAPE
     }
 }

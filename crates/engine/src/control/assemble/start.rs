@@ -30,7 +30,7 @@ use crate::metadata::bitmap::intent::IntentBitmap;
 use crate::metadata::bitmap::load::{LoadContext, load_file, read_all};
 use crate::metadata::bitmap::lockless::Lockless;
 use crate::metadata::record::{ROUNDS_TO_EJECT, Record};
-use crate::metadata::stripe_log;
+use crate::metadata::stripe_log::replay::{Found, find as find_stripe_log};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member};
@@ -111,7 +111,9 @@ impl<M: Member, C: Clock> Control<M, C> {
                 device.find_checksums(&pool, clock.wall(), options.verify).await;
             }
         };
-        let stripe_log = stripe_log::replay::find(&slots, &pool).await;
+        // With md's logs, a header of a stripe log is one that other software has left: writes were logged in md's.
+        let has_md_log = (freshest.ppl.is_some() || freshest.journal) && !mutant!("old-log-before-that-of-md");
+        let stripe_log = if has_md_log { Found::None } else { find_stripe_log(&slots, &pool).await };
         let keeps_log = freshest.ppl.is_some() || freshest.journal || stripe_log.epoch().is_some();
         if keeps_log {
             find_checksums().await; // a replay changes them

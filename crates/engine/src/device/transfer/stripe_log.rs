@@ -56,19 +56,36 @@ impl<M: Member> Device<M> {
         self.put_log_header(&log, &state, pool).await
     }
 
+    /// From the next batch on, the device has its part of each. A replay must not look for its part of earlier ones.
+    pub(in crate::device) fn begin_stripe_log(&self) {
+        let Some(state) = self.context.stripe_log() else { return };
+        let mut log = self.stripe_log.borrow_mut();
+        match &*log {
+            Some(log) if !mutant!("seat-taken-with-old-log") => log.begin_at(state.next()),
+            Some(_) => {}
+            None => *log = DeviceLog::new(&self.superblock.borrow(), &state).ok().map(Rc::new),
+        }
+    }
+
     /// Its part of the stripe log, once that was begun.
     pub(crate) fn stripe_log(&self) -> Option<Rc<DeviceLog>> {
         self.stripe_log.borrow().clone()
     }
 
-    /// Erases the header: the array keeps no log any more.
+    /// Erases the header: the array keeps no log any more. One of an earlier use of the array is erased as well.
     pub(crate) async fn erase_stripe_log(&self, pool: &Pool) -> Result<(), MemberError> {
-        let Some(log) = self.stripe_log.take() else { return Ok(()) };
+        let superblock = self.superblock.borrow().clone();
+        let is_before_data = |at: &MemberByte| at.0 + PAGE_BYTES as u64 <= superblock.data_at().0;
+        let at = match self.stripe_log.take() {
+            Some(log) => Some(log.place.at),
+            None => Place::start(&superblock).ok().filter(is_before_data),
+        };
+        let Some(at) = at else { return Ok(()) };
         let erase = async {
-            self.member.write(log.place.at, pool.zeroed(PAGE_BYTES).freeze(), Why::Log).await?;
+            self.member.write(at, pool.zeroed(PAGE_BYTES).freeze(), Why::Log).await?;
             self.member.flush(Why::Log).await
         };
-        self.with_timeout(Operation::Write, (log.place.at, PAGE_BYTES as u64), pin!(erase)).await.flatten()
+        self.with_timeout(Operation::Write, (at, PAGE_BYTES as u64), pin!(erase)).await.flatten()
     }
 
     /// The caller holds the header's lock.
