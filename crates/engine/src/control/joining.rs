@@ -198,7 +198,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let place = vec![0; place_bytes(superblock.super_at(), member.limits().bytes)].into();
         let (context, state) = (self.core.context.clone(), DeviceState::Spare);
         let device = Rc::new(Device::new(name.clone(), member, superblock, place, state, Vec::new(), context));
-        device.erase_stripe_log(&self.core.pool).await.map_err(failed)?;
+        device.erase_old_stripe_log(&self.core.pool).await.map_err(failed)?;
         self.metadata.write_whole_bitmap(guard, &device).await.map_err(failed)?;
         self.give_checksums(&device).await?;
         Ok(device)

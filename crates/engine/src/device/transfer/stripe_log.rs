@@ -6,10 +6,11 @@
 use crate::base::buffer::{Block, Pool};
 use crate::device::in_use::Device;
 use crate::device::stripe_log::{DeviceLog, LogState};
+use crate::seam::bytes::read_bytes;
 use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use crate::seam::observe::Why;
 use format::stamp::Stamp;
-use format::stripe_log::{Entry, PAGE_BYTES, Place, Record};
+use format::stripe_log::{Entry, Header, PAGE_BYTES, Place, Record};
 use format::superblock::Superblock;
 use format::units::{ComponentByte, MemberByte};
 use std::pin::pin;
@@ -74,11 +75,9 @@ impl<M: Member> Device<M> {
 
     /// Erases the header: the array keeps no log any more. One of an earlier use of the array is erased as well.
     pub(crate) async fn erase_stripe_log(&self, pool: &Pool) -> Result<(), MemberError> {
-        let superblock = self.superblock.borrow().clone();
-        let is_before_data = |at: &MemberByte| at.0 + PAGE_BYTES as u64 <= superblock.data_at().0;
         let at = match self.stripe_log.take() {
             Some(log) => Some(log.place.at),
-            None => Place::start(&superblock).ok().filter(is_before_data),
+            None => self.header_place(),
         };
         let Some(at) = at else { return Ok(()) };
         let erase = async {
@@ -86,6 +85,24 @@ impl<M: Member> Device<M> {
             self.member.flush(Why::Log).await
         };
         self.with_timeout(Operation::Write, (at, PAGE_BYTES as u64), pin!(erase)).await.flatten()
+    }
+
+    /// Erases a header that a new member has from an earlier array.
+    pub(crate) async fn erase_old_stripe_log(&self, pool: &Pool) -> Result<(), MemberError> {
+        let Some(at) = self.header_place() else { return Ok(()) };
+        let page = read_bytes(&self.member, pool, at, PAGE_BYTES as u64).await;
+        // One that cannot be read is no log. Nor is one that is none.
+        match page.map(|page| Header::decode(&page)) {
+            Ok(Ok(None)) | Err(_) => Ok(()),
+            Ok(Ok(Some(_)) | Err(_)) => self.erase_stripe_log(pool).await,
+        }
+    }
+
+    /// Where a header is or would be, if there is room for one.
+    fn header_place(&self) -> Option<MemberByte> {
+        let superblock = self.superblock.borrow();
+        let is_before_data = |at: &MemberByte| at.0 + PAGE_BYTES as u64 <= superblock.data_at().0;
+        Place::start(&superblock).ok().filter(is_before_data)
     }
 
     /// The caller holds the header's lock.
