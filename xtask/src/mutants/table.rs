@@ -186,7 +186,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "parity-left-out-untold",
         broken: "a parity that a write leaves out has no entry, so that the other parity's entry is dropped",
-        by: Test("stripe_log::a_spare_that_takes_a_slot_hides_no_entry_of_the_other_parity"),
+        by: Test("stripe_log::a_parity_that_a_write_leaves_out_hides_no_entry_of_the_other"),
     },
     Mutant {
         name: "failed-log-kept",
