@@ -158,7 +158,7 @@ fn two_commands_lead_from_whole_disks_to_files() {
 /// Pages with blocks marked `console`, their number, and the step of `cargo xtask test` that checks them.
 const CONSOLE: &[(&str, usize, &str)] = &[
     ("docs/fuse.md", 1, "fuse"),
-    ("docs/lab.md", 13, "lab"),
+    ("docs/lab.md", 14, "lab"),
     ("docs/mdadm-suite.md", 1, "suite"),
     ("docs/programs.md", 7, "programs"),
     ("docs/testing.md", 20, "tests"),

@@ -19,7 +19,7 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// `web`
 #[derive(Debug, Args)]
@@ -57,13 +57,10 @@ pub(crate) fn run(arguments: &WebArguments) -> Result<(), Failure> {
 struct Arrays {
     /// Control sockets elsewhere.
     further: Vec<PathBuf>,
-    /// The last list, and when it was made. It is locked while the servers are asked: any number of browsers then costs
-    /// each server one request at a time.
+    /// The last list, and when the servers were first asked for it. It is locked while they are: any number of browsers
+    /// costs each server one request at a time, whose answer is for all that came before it.
     listed: Mutex<Option<(Instant, Value)>>,
 }
-
-/// How long a list is shown to further browsers.
-const FRESH: Duration = Duration::from_secs(1);
 
 impl Arrays {
     fn sockets(&self) -> Vec<PathBuf> {
@@ -88,14 +85,16 @@ impl Arrays {
 
 impl Machine for Arrays {
     fn list(&self) -> Value {
+        let came = Instant::now();
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, list)) = &*listed
-            && at.elapsed() < FRESH
+        if let Some((asked, list)) = &*listed
+            && *asked > came
         {
             return list.clone();
         }
+        let asked = Instant::now();
         let list = self.ask();
-        *listed = Some((Instant::now(), list.clone()));
+        *listed = Some((asked, list.clone()));
         list
     }
 
