@@ -25,9 +25,12 @@ struct Case {
 }
 
 fn cases() -> Vec<Case> {
-    let levels = [(Level::Raid5, "RAID-5", 7), (Level::Raid6, "RAID-6", 6)];
+    let levels = [(Level::Raid5, "RAID-5", 1), (Level::Raid6, "RAID-6", 2)];
     let models = [models::e5_nvme(), models::cached_nvme(), models::e7_ssd()];
-    let of_level = |(level, name, data_chunks)| models.clone().map(|model| Case { level, name, data_chunks, model });
+    let of_level = |(level, name, parities)| {
+        let data_chunks = u64::from(DRIVES) - parities;
+        models.clone().map(|model| Case { level, name, data_chunks, model })
+    };
     levels.into_iter().flat_map(of_level).collect()
 }
 

@@ -8,7 +8,7 @@
 use super::policy_records::{ByPolicy, key};
 use engine::create::{Contents, Newcomer, Newcomers, Recipe, create_announced};
 use engine::{Array, AssembleOptions, Candidate, Clock, ConsistencyPolicy, Durability, Pool, Refusal};
-use format::geometry::{Geometry, Level};
+use format::geometry::{Geometry, Level, default_layout};
 use format::placement::BitmapChoice;
 use format::superblock::{Resync, Superblock, Version, decode};
 use format::units::MemberByte;
@@ -49,6 +49,25 @@ pub(super) struct Shape {
 }
 
 impl Shape {
+    /// A small array of level 5 with that policy.
+    pub(super) fn small(policy: ConsistencyPolicy) -> Self {
+        Self {
+            policy,
+            level: Level::Raid5,
+            slots: 3,
+            layout: default_layout(Level::Raid5),
+            chunk: 4096,
+            version: Version::V1_2,
+            data_at: 256 << 10,
+            block_bytes: 512,
+            has_bitmap: false,
+            has_checksums: false,
+            missing: BTreeSet::new(),
+            fails: None,
+            has_spare: false,
+        }
+    }
+
     fn is_at_end(&self) -> bool {
         self.version == Version::V1_0
     }

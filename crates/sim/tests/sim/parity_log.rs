@@ -9,7 +9,6 @@ use format::geometry::Level;
 use format::partial_parity::Header;
 use format::superblock::Version;
 use mdspace_sim::{Random, SimMember, World};
-use std::collections::BTreeSet;
 
 fn shape(random: &mut Random) -> Shape {
     let slots = random.within(3..6) as u16;
@@ -70,28 +69,12 @@ fn entries(scene: &Scene) -> Vec<usize> {
     scene.members.iter().map(entries).collect()
 }
 
-const SMALL: Shape = Shape {
-    policy: ConsistencyPolicy::PartialParity,
-    level: Level::Raid5,
-    slots: 3,
-    layout: 2,
-    chunk: 4096,
-    version: Version::V1_2,
-    data_at: 256 << 10,
-    block_bytes: 512,
-    has_bitmap: false,
-    has_checksums: false,
-    missing: BTreeSet::new(),
-    fails: None,
-    has_spare: false,
-};
-
 /// As md does.
 #[test]
 fn a_bitmap_file_is_refused_beside_a_log() {
     let world = World::new(1);
     let course = async {
-        let scene = Scene::new(SMALL, &world).await;
+        let scene = Scene::new(Shape::small(ConsistencyPolicy::PartialParity), &world).await;
         let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
         let file = SimMember::new("bitmap".to_owned(), &world, vec![0; 64 << 10], scene.boundaries.clone());
         let members = scene.members.iter().map(candidate).collect();
@@ -110,7 +93,7 @@ fn a_bitmap_file_is_refused_beside_a_log() {
 fn the_log_of_an_earlier_use_is_erased_before_the_next() {
     let world = World::new(1);
     let course = async {
-        let scene = Scene::new(SMALL, &world).await;
+        let scene = Scene::new(Shape::small(ConsistencyPolicy::PartialParity), &world).await;
         for (at, expected) in [(0, [0, 0, 1]), (2 * scene.shape.chunk, [0, 1, 0])] {
             let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
             array.write(at, array.pool().copy_of(&[1; 512]), Durability::Stable).await.expect("written");

@@ -4,7 +4,6 @@
 
 use super::log_scene::{Scene, Shape, assemble, superblock_of};
 use engine::{AssembleOptions, ConsistencyPolicy};
-use format::geometry::Level;
 use format::superblock::Version;
 use futures_util::future::{join, join_all};
 use mdspace_sim::judge::judge;
@@ -13,21 +12,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-const SHAPE: Shape = Shape {
-    policy: ConsistencyPolicy::Resync,
-    level: Level::Raid5,
-    slots: 4,
-    layout: 2,
-    chunk: 8192,
-    version: Version::V1_2,
-    data_at: 48 << 10,
-    block_bytes: 512,
-    has_bitmap: false,
-    has_checksums: false,
-    missing: BTreeSet::new(),
-    fails: None,
-    has_spare: false,
-};
+fn small_shape() -> Shape {
+    Shape { slots: 4, chunk: 8192, data_at: 48 << 10, ..Shape::small(ConsistencyPolicy::Resync) }
+}
 
 /// What cuts of power have met.
 #[derive(Default)]
@@ -129,16 +116,22 @@ fn look(scene: &Scene, context: &str, cut: u64, seen: &mut Seen) {
 fn a_change_of_the_policy_may_be_interrupted_anywhere() {
     use ConsistencyPolicy::{Bitmap, PartialParity, Resync, StripeLog};
     let table = [
-        (Shape { policy: Resync, ..SHAPE }, &[PartialParity, Resync, PartialParity][..]),
+        (Shape { policy: Resync, ..small_shape() }, &[PartialParity, Resync, PartialParity][..]),
         (
-            Shape { policy: Bitmap, has_bitmap: true, missing: BTreeSet::from([2]), version: Version::V1_1, ..SHAPE },
+            Shape {
+                policy: Bitmap,
+                has_bitmap: true,
+                missing: BTreeSet::from([2]),
+                version: Version::V1_1,
+                ..small_shape()
+            },
             &[PartialParity, Bitmap],
         ),
-        (Shape { policy: PartialParity, block_bytes: 4096, ..SHAPE }, &[Bitmap, PartialParity]),
-        (Shape { policy: PartialParity, missing: BTreeSet::from([0]), ..SHAPE }, &[Resync, Bitmap, Resync]),
-        (Shape { policy: Bitmap, has_bitmap: true, version: Version::V1_0, ..SHAPE }, &[PartialParity]),
-        (Shape { policy: Bitmap, has_bitmap: true, ..SHAPE }, &[StripeLog, PartialParity, StripeLog, Resync]),
-        (Shape { policy: Resync, missing: BTreeSet::from([1]), ..SHAPE }, &[StripeLog, Resync, StripeLog]),
+        (Shape { policy: PartialParity, block_bytes: 4096, ..small_shape() }, &[Bitmap, PartialParity]),
+        (Shape { policy: PartialParity, missing: BTreeSet::from([0]), ..small_shape() }, &[Resync, Bitmap, Resync]),
+        (Shape { policy: Bitmap, has_bitmap: true, version: Version::V1_0, ..small_shape() }, &[PartialParity]),
+        (Shape { policy: Bitmap, has_bitmap: true, ..small_shape() }, &[StripeLog, PartialParity, StripeLog, Resync]),
+        (Shape { policy: Resync, missing: BTreeSet::from([1]), ..small_shape() }, &[StripeLog, Resync, StripeLog]),
     ];
     let mut seen = Seen::default();
     for (shape, policies) in table {
@@ -151,7 +144,7 @@ fn a_change_of_the_policy_may_be_interrupted_anywhere() {
 /// array of which only some of the newest superblocks name a log.
 #[test]
 fn a_log_is_turned_off_on_all_members_at_once_after_an_interrupted_round() {
-    let shape = Shape { policy: ConsistencyPolicy::PartialParity, ..SHAPE };
+    let shape = Shape { policy: ConsistencyPolicy::PartialParity, ..small_shape() };
     let (seen, mut uneven) = (RefCell::new(Seen::default()), 0);
     for (seed, first) in (0..4).flat_map(|seed| (1..12).map(move |first| (seed, first))) {
         let world = World::new(seed);

@@ -135,7 +135,7 @@ fn without_a_log_the_same_histories_lose_data_that_was_not_being_written() {
 
 /// A small array of level 5 that lost power while it was dirty.
 async fn dirty(world: &World) -> Scene {
-    let shape = Shape { data_at: 64 << 10, ..small(ConsistencyPolicy::StripeLog) };
+    let shape = Shape { data_at: 64 << 10, ..Shape::small(ConsistencyPolicy::StripeLog) };
     let scene = Scene::new(shape, world).await;
     let array = assemble(&scene.here(), AssembleOptions::default(), world).await.expect("whole");
     write_once(&array).await;
@@ -170,25 +170,6 @@ fn a_log_is_void_once_other_software_has_written_the_members() {
     world.run(course, || false).expect("the power does not go");
 }
 
-/// A small array of level 5 with that policy.
-fn small(policy: ConsistencyPolicy) -> Shape {
-    Shape {
-        policy,
-        level: Level::Raid5,
-        slots: 3,
-        layout: default_layout(Level::Raid5),
-        chunk: 4096,
-        version: Version::V1_2,
-        data_at: 256 << 10,
-        block_bytes: 512,
-        has_bitmap: false,
-        has_checksums: false,
-        missing: BTreeSet::new(),
-        fails: None,
-        has_spare: false,
-    }
-}
-
 /// Power goes after a write.
 async fn write_once(array: &Simulated) {
     array.write(0, array.pool().copy_of(&[1; 512]), Durability::Stable).await.expect("nothing fails");
@@ -198,7 +179,7 @@ async fn write_once(array: &Simulated) {
 fn a_header_that_was_left_behind_begins_no_log_beside_a_journal() {
     let world = World::new(1);
     let course = async {
-        let scene = Scene::new(small(ConsistencyPolicy::Journal), &world).await;
+        let scene = Scene::new(Shape::small(ConsistencyPolicy::Journal), &world).await;
         let members = &scene.members[..usize::from(scene.shape.slots)];
         let of_member = |member: &SimMember| {
             let superblock = superblock_of(&member.contents(), scene.shape.version);
@@ -225,7 +206,7 @@ fn a_header_that_was_left_behind_begins_no_log_beside_a_journal() {
 fn after_one_that_failed_to_begin_a_log_has_records_that_its_headers_name() {
     let world = World::new(1);
     let course = async {
-        let scene = Scene::new(small(ConsistencyPolicy::Resync), &world).await;
+        let scene = Scene::new(Shape::small(ConsistencyPolicy::Resync), &world).await;
         let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
         let superblock = superblock_of(&scene.members[0].contents(), scene.shape.version);
         let super_at = superblock.super_at().0;

@@ -13,21 +13,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-const SHAPE: Shape = Shape {
-    policy: ConsistencyPolicy::Journal,
-    level: Level::Raid5,
-    slots: 3,
-    layout: 2,
-    chunk: 4096,
-    version: Version::V1_2,
-    data_at: 64 << 10,
-    block_bytes: 512,
-    has_bitmap: false,
-    has_checksums: false,
-    missing: BTreeSet::new(),
-    fails: None,
-    has_spare: false,
-};
+fn small_shape() -> Shape {
+    Shape { data_at: 64 << 10, ..Shape::small(ConsistencyPolicy::Journal) }
+}
 
 fn shape(random: &mut Random) -> Shape {
     let level = *random.pick(&[Level::Raid4, Level::Raid5, Level::Raid6, Level::Raid6]);
@@ -48,7 +36,7 @@ fn shape(random: &mut Random) -> Shape {
         missing,
         fails,
         has_spare: false,
-        ..SHAPE
+        ..small_shape()
     }
 }
 
@@ -80,7 +68,7 @@ fn entries_of_a_missing_parity_are_gone_before_it_is_recovered() {
     for (level, slots) in [(Level::Raid5, 3), (Level::Raid6, 4)] {
         let world = World::new(1);
         let course = async {
-            let scene = Scene::new(Shape { level, slots, ..SHAPE }, &world).await;
+            let scene = Scene::new(Shape { level, slots, ..small_shape() }, &world).await;
             let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
             let lost = if level == Level::Raid5 { 2 } else { 1 }; // it has the first stripe's P
             array.fail(&scene.members[lost].name()).await.expect("the others are enough");
@@ -106,7 +94,7 @@ fn entries_of_a_missing_parity_are_gone_before_it_is_recovered() {
 fn a_journal_that_fails_ends_writes_and_leaves_reads() {
     let world = World::new(2);
     let course = async {
-        let scene = Scene::new(SHAPE, &world).await;
+        let scene = Scene::new(small_shape(), &world).await;
         let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
         let block = array.pool().copy_of(&[7; 4096]);
         array.write(0, block.clone(), Durability::Stable).await.expect("nothing fails");
@@ -136,7 +124,7 @@ fn a_journal_that_fails_ends_writes_and_leaves_reads() {
 fn what_a_journal_must_not_be_used_for_is_refused_by_name() {
     let world = World::new(3);
     let course = async {
-        let scene = Scene::new(SHAPE, &world).await;
+        let scene = Scene::new(small_shape(), &world).await;
         let without = &scene.here()[..3];
         let refused = async |members: &[SimMember], options| {
             let assembled = assemble(members, options, &world).await;
@@ -149,7 +137,7 @@ fn what_a_journal_must_not_be_used_for_is_refused_by_name() {
         assert!(array.status().warnings.iter().any(|warning| warning.contains("the write journal is not given")));
         // The members say that their journal has failed.
         for member in without {
-            let mut superblock = superblock_of(&member.contents(), SHAPE.version);
+            let mut superblock = superblock_of(&member.contents(), small_shape().version);
             superblock.roles[3] = DeviceRole::Faulty;
             member.plant(superblock.super_at().0, &superblock.encode());
         }
@@ -230,7 +218,7 @@ fn a_journal_that_comes_and_goes_may_be_interrupted_anywhere() {
             slots,
             layout: default_layout(level),
             block_bytes,
-            ..SHAPE
+            ..small_shape()
         };
         let world = World::new(slots.into());
         let scene = world.run(Scene::new(shape, &world), || false).expect("the power does not go");
@@ -281,7 +269,7 @@ fn a_journal_that_comes_and_goes_may_be_interrupted_anywhere() {
 fn a_journal_that_was_given_up_is_stale_should_it_return() {
     let world = World::new(5);
     let course = async {
-        let scene = Scene::new(SHAPE, &world).await;
+        let scene = Scene::new(small_shape(), &world).await;
         let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
         array.write(0, array.pool().copy_of(&[7; 4096]), Durability::Stable).await.expect("nothing fails");
         let journal = scene.members.last().expect("there is one");
@@ -303,7 +291,7 @@ fn a_journal_that_was_given_up_is_stale_should_it_return() {
 fn old_blocks_of_a_journal_that_returns_are_not_replayed() {
     let world = World::new(6);
     let course = async {
-        let scene = Scene::new(Shape { policy: ConsistencyPolicy::Resync, ..SHAPE }, &world).await;
+        let scene = Scene::new(Shape { policy: ConsistencyPolicy::Resync, ..small_shape() }, &world).await;
         let journal = SimMember::new("journal".to_owned(), &world, vec![0; 1 << 20], scene.boundaries.clone());
         let options = AssembleOptions { journal: JournalPlan::ToCome, ..AssembleOptions::default() };
         let array = assemble(&scene.here(), options, &world).await.expect("whole");
@@ -325,7 +313,7 @@ fn old_blocks_of_a_journal_that_returns_are_not_replayed() {
 fn an_array_goes_on_without_a_journal_that_is_lost() {
     let world = World::new(4);
     let course = async {
-        let scene = Scene::new(SHAPE, &world).await;
+        let scene = Scene::new(small_shape(), &world).await;
         let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
         array.write(0, array.pool().copy_of(&[7; 4096]), Durability::Stable).await.expect("nothing fails");
         drop(array);
