@@ -23,6 +23,18 @@ stop() {
     return 1
 }
 
+# Waits until mdmon, which has the say on the volume, has looked at it: a volume is read-only before that.
+writable() {
+    local tries
+    for ((tries = 0; tries < 50; tries++)); do
+        case $(cat /sys/block/md0/md/array_state) in
+        read-auto | clean | active | active-idle | write-pending) return 0 ;;
+        esac
+        sleep 0.2
+    done
+    return 1
+}
+
 # case_of NAME METADATA LEVEL COUNT [OPTION...]: a container of COUNT disks with one volume.
 case_of() {
     local name=$1 metadata=$2 level=$3 count=$4
@@ -37,7 +49,9 @@ case_of() {
     mdadm --create /dev/md127 --run --metadata "$metadata" --raid-devices "$count" "${loops[@]}"
     # The disks are zeros, so that copies and parity agree.
     mdadm --create /dev/md0 --run --assume-clean --level "$level" --raid-devices "$count" --size 8M --name volume "$@" /dev/md127
-    dd if=/dev/urandom of=/dev/md0 bs=1M oflag=direct status=none || true # to its end
+    writable
+    dd if=/dev/urandom of=/dev/md0 bs=1M iflag=count_bytes,fullblock oflag=direct status=none \
+        count="$(blockdev --getsize64 /dev/md0)"
     if [ -n "${FAIL:-}" ]; then
         mdadm /dev/md0 --fail "/dev/loop$FAIL"
         dd if=/dev/urandom of=/dev/md0 bs=1M count=2 oflag=direct status=none
