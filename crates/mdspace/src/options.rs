@@ -55,7 +55,8 @@ impl Options {
     ///
     /// [`Status::warnings`](crate::Status::warnings) names what may be lost or wrong, and
     /// [`Status::forced`](crate::Status::forced) the stale members. An array open for reading writes nothing. One open
-    /// for writing updates the superblocks of these members, so that later assemblies need no force.
+    /// for writing updates the superblocks of these members, so that later assemblies need no force. A dirty RAID-6 that
+    /// lacks one member needs it until a resync has ended.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self

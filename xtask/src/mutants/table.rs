@@ -189,6 +189,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("stripe_log::a_parity_that_a_write_leaves_out_hides_no_entry_of_the_other"),
     },
     Mutant {
+        name: "torn-stripes-left",
+        broken: "an array that lacks a member and can lose a further one is taken as in agreement after a replay or by force",
+        by: Test("stripe_log::after_the_resync_of_an_array_that_lacks_a_member_a_further_loss_changes_no_byte"),
+    },
+    Mutant {
+        name: "doubtful-parities-alternate",
+        broken: "where P and Q may disagree, either gives what a member held",
+        by: Test("stripe_log::after_the_resync_of_an_array_that_lacks_a_member_a_further_loss_changes_no_byte"),
+    },
+    Mutant {
         name: "failed-log-kept",
         broken: "a stripe log that failed to begin leaves its epoch on the members",
         by: Test("stripe_log::after_one_that_failed_to_begin_a_log_has_records_that_its_headers_name"),

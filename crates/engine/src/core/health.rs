@@ -7,7 +7,7 @@ use crate::base::range_set::Ranges;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::core::personality::Supply;
 use crate::core::roster::in_slot;
-use crate::core::state::Core;
+use crate::core::state::{Core, ParityTrust};
 use crate::device::{Device, DeviceState};
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
@@ -34,14 +34,16 @@ impl<M: Member, C: Clock> Core<M, C> {
         }
     }
 
+    /// Whether parity and copies are known to agree in `positions`, which end before byte `end` of the array.
+    pub(crate) fn is_settled(&self, end: u64, positions: &Range<u64>) -> bool {
+        self.health.agreed.get() || end <= self.health.agreed_below.get() || self.health.is_beyond_doubt(positions)
+    }
+
     /// Whether parity and copies agree in `positions`, which end before byte `end` of the array, or must be assumed to.
     /// Never where nothing was ever written, and never once the array has failed: a write may have reached only some
     /// members of a stripe.
     pub(crate) fn is_agreed(&self, end: u64, positions: &Range<u64>) -> bool {
-        let is_known = self.health.agreed.get()
-            || end <= self.health.agreed_below.get()
-            || self.health.is_beyond_doubt(positions)
-            || self.info.forced;
+        let is_known = self.is_settled(end, positions) || self.health.trust.get() != ParityTrust::Nothing;
         is_known && !self.health.unbuilt.touches(positions) && self.health.failed.borrow().is_none()
     }
 
@@ -77,7 +79,7 @@ impl<M: Member, C: Clock> Core<M, C> {
     }
 
     /// Whether all data stays available without a device. As at assembly, parity that may be wrong cannot replace
-    /// data.
+    /// a member's data, unless it already does.
     pub(crate) fn survives_without(&self, lost: &Rc<Device<M>>) -> bool {
         if lost.state.get() == DeviceState::Journal {
             return false;
@@ -86,7 +88,8 @@ impl<M: Member, C: Clock> Core<M, C> {
         if lost.state.get() != DeviceState::InSync || is_followed {
             return true;
         }
-        if self.personality().needs_agreement() && !self.health.agreed.get() {
+        let stands_in = self.health.agreed.get() || self.health.trust.get() == ParityTrust::Members;
+        if self.personality().needs_agreement() && !stands_in {
             return false;
         }
         let slots = self.roster.slots.borrow();

@@ -15,4 +15,4 @@ mod state;
 pub(crate) mod unbuilt;
 mod write_counter;
 
-pub(crate) use state::{ArrayInfo, Core, Health, Roster};
+pub(crate) use state::{ArrayInfo, Core, Health, ParityTrust, Roster};

@@ -49,8 +49,6 @@ pub(crate) struct ArrayInfo {
     pub(crate) read_only: bool,
     /// Largest logical block of any member in bytes, a power of two: the unit of all transfers of data.
     pub(crate) block_bytes: u64,
-    /// The user accepted parity that may be wrong where a member of a dirty array has bad blocks.
-    pub(crate) forced: bool,
 }
 
 /// The devices of an array.
@@ -63,6 +61,18 @@ pub(crate) struct Roster<M: Member> {
     pub(crate) slot_changed: Signal,
 }
 
+/// What parity may give where it may disagree with the data, until a resync ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ParityTrust {
+    /// Nothing: what it alone gives is an error.
+    Nothing,
+    /// What is in bad blocks. The user has accepted that.
+    BadBlocks,
+    /// What members held. Their log was replayed, or the user has accepted that. What a missing chunk holds is what P
+    /// makes it, so that it reads the same each time, and Q has to say the same in the end.
+    Members,
+}
+
 /// The health of an array.
 pub(crate) struct Health {
     /// Every slot holds a device that is current everywhere, has no bad blocks and answers.
@@ -71,6 +81,7 @@ pub(crate) struct Health {
     pub(crate) agreed: Cell<bool>,
     /// Parity and copies agree below this byte of the array: how far a resync has come.
     pub(crate) agreed_below: Cell<u64>,
+    pub(crate) trust: Cell<ParityTrust>,
     /// The positions where a write may have been under way when the array stopped, by its bitmap: all others agree.
     /// `None` if any may be.
     doubtful: RefCell<Option<Ranges>>,
@@ -85,12 +96,13 @@ impl Health {
         whole: bool,
         agreed: bool,
         agreed_below: u64,
+        trust: ParityTrust,
         doubtful: Option<Ranges>,
         unbuilt: Rc<Unbuilt>,
     ) -> Self {
         let (whole, agreed, agreed_below) = (Cell::new(whole), Cell::new(agreed), Cell::new(agreed_below));
-        let (doubtful, failed) = (RefCell::new(doubtful), RefCell::default());
-        Self { whole, agreed, agreed_below, doubtful, unbuilt, failed }
+        let (trust, doubtful, failed) = (Cell::new(trust), RefCell::new(doubtful), RefCell::default());
+        Self { whole, agreed, agreed_below, trust, doubtful, unbuilt, failed }
     }
 
     /// Whether a bitmap says that no write was under way in `positions` when the array stopped.
@@ -98,9 +110,10 @@ impl Health {
         self.doubtful.borrow().as_ref().is_some_and(|doubtful| !doubtful.touches(positions))
     }
 
-    /// A resync has ended. What disagrees later, no bitmap has named.
+    /// A resync has ended. What disagrees later, no bitmap has named, and no log or user has vouched for.
     pub(crate) fn forget_doubt(&self) {
         self.doubtful.replace(None);
+        self.trust.set(ParityTrust::Nothing);
     }
 }
 

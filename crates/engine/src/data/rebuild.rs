@@ -63,14 +63,23 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
+    /// Whether parity is known to agree with the data in a range of component bytes.
+    pub(crate) fn is_settled(&self, parity: &Parity, range: Range<u64>) -> bool {
+        let end = range.end.div_ceil(parity.chunk_bytes()) * parity.stripe_bytes();
+        self.core.is_settled(end, &range) || mutant!("doubtful-parities-alternate")
+    }
+
     /// As many readable members as a stripe has data chunks. Which members are left out changes from window to
-    /// window, so that all share the work.
+    /// window, so that all share the work. Where the two parities may disagree all are read, and P counts.
     pub(crate) fn sources(&self, parity: &Parity, range: &Range<u64>, failed: &[Slot]) -> Option<SmallVec<[Slot; 32]>> {
         let is_readable = |slot: &Slot| {
             !failed.contains(slot) && self.core.device(*slot).is_some_and(|device| device.is_readable(range.clone()))
         };
         let readable: SmallVec<[Slot; 32]> = (0..parity.slots()).map(Slot).filter(is_readable).collect();
         let needed = usize::from(parity.data_chunks());
+        if !self.is_settled(parity, range.clone()) {
+            return (readable.len() >= needed).then_some(readable);
+        }
         let first = (range.start / self.core.window_bytes()) as usize % readable.len().max(1);
         (readable.len() >= needed).then(|| readable.iter().cycle().skip(first).take(needed).copied().collect())
     }

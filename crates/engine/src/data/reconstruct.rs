@@ -78,12 +78,15 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// The parity that can be spared if one is enough: the one on the busier member. If both are equally busy they
-    /// alternate, one round of stripes each.
+    /// alternate, one round of stripes each. Where the two may disagree, P counts.
     pub(crate) fn spared_parity(&self, parity: &Parity, stripe: &Stripe, unreadable: Symbols) -> Option<Role> {
         let parities = code(parity).all_parities();
         if parities.len() < 2 || unreadable.minus(parities).len() != 1 || !unreadable.intersection(parities).is_empty()
         {
             return None;
+        }
+        if !self.is_settled(parity, stripe.component().0..stripe.component().0 + parity.chunk_bytes()) {
+            return Some(Role::Q);
         }
         let load = |role| self.device_of(stripe, role).map_or(0, |device| device.activity.in_flight());
         let turn = stripe.number() / u64::from(parity.slots()) % u64::from(parity.parities());

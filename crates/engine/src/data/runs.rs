@@ -34,6 +34,11 @@ impl Runs {
         })
     }
 
+    /// Whether any run is of that slot.
+    pub(crate) fn holds(&self, slot: Slot) -> bool {
+        self.0.iter().any(|(run, _)| run.slot == slot)
+    }
+
     /// Why `range` on `slot` could not be read.
     pub(crate) fn error(&self, slot: Slot, range: &Range<u64>) -> Option<&MemberError> {
         let failed = self.0.iter().filter(|(run, _)| run.slot == slot);

@@ -186,7 +186,7 @@ impl Scene {
     }
 
     /// Several requests at a time, for as long as power lasts.
-    async fn live(&self, random: &RefCell<Random>, world: &World) {
+    pub(super) async fn live(&self, random: &RefCell<Random>, world: &World) {
         let array = assemble(&self.here(), AssembleOptions::default(), world).await.expect("it has enough members");
         let policy = match array.status().consistency_policy {
             "journal" => Some(ConsistencyPolicy::Journal),

@@ -7,6 +7,7 @@ use crate::control::forced::{Rescue, slots_text};
 use crate::control::logs::Log;
 use crate::control::offer::AssembleOptions;
 use crate::control::{forced, logs};
+use crate::core::ParityTrust;
 use crate::core::personality::personality;
 use crate::device::Device;
 use crate::metadata::bitmap::intent::IntentBitmap;
@@ -56,8 +57,41 @@ fn partial_warning(geometry: &Geometry, missing: &[Slot], force: bool) -> String
     }
 }
 
-/// Whether parity and copies can be trusted, and the resync position that the array returns to when it is
-/// stopped.
+/// Whether parity and copies agree after what the superblocks and the log say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Agreement {
+    /// The resync position that the array returns to when it is stopped.
+    pub(super) resync: Resync,
+    /// They agree everywhere.
+    pub(super) agreed: bool,
+    /// What parity may give where it does not agree.
+    pub(super) trust: ParityTrust,
+}
+
+impl Agreement {
+    const AGREED: Self = Self { resync: Resync::Clean, agreed: true, trust: ParityTrust::Nothing };
+
+    /// A resync is due, from there on.
+    fn due(resync: Resync) -> Self {
+        Self { resync, agreed: false, trust: ParityTrust::Nothing }
+    }
+
+    /// Parity stands in for missing members although a write may have been under way: its log was replayed, or the user
+    /// has accepted that. If one parity is left beyond that, a resync is due, as in md: the other must give the same.
+    fn trusted(geometry: &Geometry, missing: &[Slot], resync: Resync) -> Self {
+        let is_lost = |slot: Slot| missing.contains(&slot);
+        let has_further = (0..geometry.slots())
+            .map(Slot)
+            .filter(|slot| !is_lost(*slot))
+            .all(|further| geometry.survives(&|slot| is_lost(slot) || slot == further));
+        match has_further && !mutant!("torn-stripes-left") {
+            true => Self { trust: ParityTrust::Members, ..Self::due(resync) },
+            false => Self::AGREED,
+        }
+    }
+}
+
+/// Whether parity and copies can be trusted.
 pub(super) fn agreement(
     geometry: &Geometry,
     freshest: &Superblock,
@@ -65,7 +99,7 @@ pub(super) fn agreement(
     log: &Log,
     warnings: &mut Warnings,
     options: &AssembleOptions,
-) -> Result<(Resync, bool), Refusal> {
+) -> Result<Agreement, Refusal> {
     let lacks_journal = freshest.journal && !matches!(log, Log::Journal { .. });
     if lacks_journal {
         warnings.texts.push(logs::journal_warning(options));
@@ -75,20 +109,22 @@ pub(super) fn agreement(
     let is_degraded = !warnings.missing.is_empty();
     warnings.texts.extend(log.warnings(&warnings.missing, options));
     match geometry.level().redundancy() {
-        _ if resync == Resync::Clean && rescue.taken.is_empty() => Ok((resync, true)),
-        Redundancy::Parity if log.agrees(&warnings.missing) => Ok((Resync::Clean, true)),
-        Redundancy::None | Redundancy::Copies if rescue.taken.is_empty() => Ok((resync, false)),
-        Redundancy::None => Ok((Resync::Clean, true)),
-        Redundancy::Copies => Ok((Resync::From(Sectors(0)), false)),
-        Redundancy::Parity if !is_degraded && rescue.taken.is_empty() => Ok((resync, false)),
-        Redundancy::Parity if !is_degraded => Ok((Resync::From(Sectors(0)), false)),
+        _ if resync == Resync::Clean && rescue.taken.is_empty() => Ok(Agreement::AGREED),
+        Redundancy::Parity if log.agrees(&warnings.missing) => {
+            Ok(Agreement::trusted(geometry, &warnings.missing, resync))
+        }
+        Redundancy::None | Redundancy::Copies if rescue.taken.is_empty() => Ok(Agreement::due(resync)),
+        Redundancy::None => Ok(Agreement::AGREED),
+        Redundancy::Copies => Ok(Agreement::due(Resync::From(Sectors(0)))),
+        Redundancy::Parity if !is_degraded && rescue.taken.is_empty() => Ok(Agreement::due(resync)),
+        Redundancy::Parity if !is_degraded => Ok(Agreement::due(Resync::From(Sectors(0)))),
         Redundancy::Parity if options.partial && !options.force => {
             let slots = slots_text(&warnings.missing);
             warnings.texts.push(format!(
                 "the array was not stopped cleanly, so nothing is reconstructed where parity may be wrong, and what \
                  {slots} held cannot be read there"
             ));
-            Ok((resync, false))
+            Ok(Agreement::due(resync))
         }
         Redundancy::Parity if options.force || mutant!("write-hole-taken") => {
             log.check(freshest, options)?;
@@ -99,7 +135,9 @@ pub(super) fn agreement(
                     slots_text(&warnings.missing)
                 ));
             }
-            Ok((Resync::Clean, true))
+            // What was taken by force is of another time than parity: a resync would end what several parities still tell.
+            let is_of_one_time = rescue.taken.is_empty();
+            Ok(if is_of_one_time { Agreement::trusted(geometry, &warnings.missing, resync) } else { Agreement::AGREED })
         }
         Redundancy::Parity => log.check(freshest, options).and_then(|()| {
             let reason = "the array is dirty and degraded: where a write was under way when it stopped, the missing \
@@ -111,19 +149,19 @@ pub(super) fn agreement(
     }
 }
 
-/// An array with bad blocks where parity may be wrong is dirty and degraded there: true when the user has
+/// What parity may give. An array with bad blocks where parity may be wrong is dirty and degraded there; the user may have
 /// accepted that. `needed` says whether any of a component range may disagree.
 pub(super) fn check_bad_blocks<M: Member>(
     geometry: &Geometry,
     slots: &[Option<Rc<Device<M>>>],
-    resync: Resync,
+    agreement: Agreement,
     needed: &dyn Fn(Range<u64>) -> bool,
     warnings: &mut Warnings,
     options: &AssembleOptions,
-) -> Result<bool, Refusal> {
-    let Resync::From(from) = resync else { return Ok(false) };
-    if !personality(geometry).needs_agreement() {
-        return Ok(false);
+) -> Result<ParityTrust, Refusal> {
+    let Resync::From(from) = agreement.resync else { return Ok(agreement.trust) };
+    if !personality(geometry).needs_agreement() || agreement.trust == ParityTrust::Members {
+        return Ok(agreement.trust);
     }
     let agreed_below = from.checked_bytes().unwrap_or(u64::MAX);
     for device in slots.iter().flatten() {
@@ -136,7 +174,7 @@ pub(super) fn check_bad_blocks<M: Member>(
                  blocks of {} may be wrong (the write hole)",
                 device.name
             ));
-            return Ok(true);
+            return Ok(ParityTrust::BadBlocks);
         }
         let reason = format!(
             "the array is dirty and degraded: this member has bad blocks at byte {} of its data; where a write was \
@@ -145,7 +183,7 @@ pub(super) fn check_bad_blocks<M: Member>(
         );
         return Err(Refusal::new(reason).of(&device.name).field("bad-block log").advice("accept that with --force"));
     }
-    Ok(false)
+    Ok(agreement.trust)
 }
 
 /// The array byte below which all is in agreement, by a resync's checkpoint. It is rounded down to a whole

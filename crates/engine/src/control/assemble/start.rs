@@ -5,7 +5,9 @@
 
 use crate::base::buffer::Pool;
 use crate::base::versioned::Growing;
-use crate::control::assemble::agreement::{Warnings, agreed_below, agreement, check_bad_blocks, doubtful_from};
+use crate::control::assemble::agreement::{
+    Agreement, Warnings, agreed_below, agreement, check_bad_blocks, doubtful_from,
+};
 use crate::control::assemble::buffered;
 use crate::control::assemble::journal::{self, Replay, take_journal};
 use crate::control::assemble::record::{devices_of, first_record};
@@ -145,7 +147,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             None if rescue.taken.is_empty() => logs::replay(&geometry, &freshest, &slots, &options, &pool).await,
             None => Log::Untouched, // the log of a stale member is stale, too
         };
-        let (resync, agreed) = agreement(&geometry, &freshest, &rescue, &log, &mut warnings, &options)
+        let agreement = agreement(&geometry, &freshest, &rescue, &log, &mut warnings, &options)
             .map_err(|refusal| if is_built { refusal } else { refusal.because(UNBUILT) })
             .map_err(|refusal| refusal.because(&missing_text(&geometry, &missing, &left_out)))?;
         let journal_given_up = logs::give_up_journal(&mut freshest, &devices, &options);
@@ -157,7 +159,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let circumstances = LoadContext {
             freshest: &freshest,
             covered_bytes: geometry.sync_bytes(),
-            agreed,
+            agreed: agreement.agreed,
             unbuilt: &unbuilt,
             is_forced: !rescue.taken.is_empty(),
             policy: options.bitmap,
@@ -167,18 +169,20 @@ impl<M: Member, C: Clock> Control<M, C> {
             Some(file) => Some(load_file(&circumstances, file, &slots, &spares, &pool).await?),
             None => bitmaps.map(|bitmaps| bitmaps.into_members_intent(&circumstances)),
         };
-        let forced = !agreed && !options.read_only && {
-            let needed = |range: Range<u64>| match &intent {
-                Some(intent) => intent.next_needed(range, 0).is_some(),
-                None => true,
-            };
-            check_bad_blocks(&geometry, &slots, resync, &needed, &mut warnings, &options)?
+        let is_needed = |range: Range<u64>| match &intent {
+            Some(intent) => intent.next_needed(range, 0).is_some(),
+            None => true,
+        };
+        let trust = match options.read_only {
+            true => agreement.trust,
+            false => check_bad_blocks(&geometry, &slots, agreement, &is_needed, &mut warnings, &options)?,
         };
         if let Some(from) = doubtful_from(&geometry, freshest.resync, intent.as_ref()) {
             slots.iter().flatten().filter_map(|device| device.successor()).for_each(|device| device.revert_to(from));
         }
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
-        let mut record = first_record(&freshest, resync, &slots, &spares, &election, &rescue, intent.is_some());
+        let mut record =
+            first_record(&freshest, agreement.resync, &slots, &spares, &election, &rescue, intent.is_some());
         if journal_given_up {
             // Should it be found after all, it must not be replayed.
             record.rounds_pending = record.rounds_pending.max(ROUNDS_TO_EJECT);
@@ -196,18 +200,16 @@ impl<M: Member, C: Clock> Control<M, C> {
             slots,
             spares,
             context,
-            resync,
-            agreed,
+            agreement: Agreement { trust, ..agreement },
             unbuilt,
             whole,
-            forced,
             intent,
             record,
             block_bytes,
             origin,
         };
         if let Some(epoch) = stripe_log.epoch().filter(|_| !options.read_only) {
-            let is_built = agreed || is_replayed;
+            let is_built = agreement.agreed || is_replayed;
             assembled.context.keep_stripe_log(LogState::after(epoch, clock.wall(), is_built));
         }
         let array = Self::start(assembled, &devices, &options, pool, clock);
@@ -242,16 +244,16 @@ impl<M: Member, C: Clock> Control<M, C> {
             read_ahead_bytes: options.read_ahead_bytes,
             optimal_bytes: limits().map(|limits| limits.optimal_bytes).max().unwrap_or(0).into(),
         };
-        let agreed_below = agreed_below(&geometry, assembled.resync, block_bytes);
+        let Agreement { resync, agreed, trust } = assembled.agreement;
+        let agreed_below = agreed_below(&geometry, resync, block_bytes);
         let doubtful = assembled.intent.as_ref().and_then(IntentBitmap::needed);
-        let health = Health::new(assembled.whole, assembled.agreed, agreed_below, doubtful, assembled.unbuilt);
+        let health = Health::new(assembled.whole, agreed, agreed_below, trust, doubtful, assembled.unbuilt);
         let core = Rc::new(Core {
             geometries: Growing::new(geometry),
             info: ArrayInfo {
                 kernel: options.kernel.unwrap_or_else(parity::Kernel::best),
                 read_only: options.read_only,
                 block_bytes,
-                forced: assembled.forced,
             },
             pool,
             clock,
@@ -279,12 +281,9 @@ struct Assembled<M: Member> {
     slots: Vec<Option<Rc<Device<M>>>>,
     spares: Vec<Rc<Device<M>>>,
     context: Rc<DeviceContext>,
-    resync: Resync,
-    agreed: bool,
+    agreement: Agreement,
     unbuilt: Rc<Unbuilt>,
     whole: bool,
-    /// [`ArrayInfo::forced`].
-    forced: bool,
     intent: Option<IntentBitmap<M>>,
     record: Record,
     block_bytes: u64,

@@ -10,6 +10,7 @@
 use crate::base::buffer::{Block, Buffer};
 use crate::control::state::Control;
 use crate::control::sweep::purpose::{Tally, Target};
+use crate::core::ParityTrust;
 use crate::data::parity::compute_all;
 use crate::data::rebuild::{Slices, slot_of};
 use crate::data::runs::{Run, Runs};
@@ -26,8 +27,9 @@ use std::ops::Range;
 impl<M: Member, C: Clock> Control<M, C> {
     /// Recomputes the parity of `range` from its data, and rewrites it where it is wrong.
     pub(super) async fn resync_stripes(&self, parity: &Parity, range: &Range<u64>) -> Result<Tally, ArrayError> {
-        let whole: Vec<Run> = (0..parity.slots()).map(|slot| Run { slot: Slot(slot), range: range.clone() }).collect();
-        let runs = self.data.read_runs(whole).await;
+        let is_here = |slot: &Slot| self.core.device(*slot).is_some_and(|device| device.is_active());
+        let here = (0..parity.slots()).map(Slot).filter(is_here);
+        let runs = self.data.read_runs(here.map(|slot| Run { slot, range: range.clone() }).collect()).await;
         if runs.failed().next().is_some() {
             let mut tally = Tally::default();
             for part in self.finer(parity, range) {
@@ -63,16 +65,16 @@ impl<M: Member, C: Clock> Control<M, C> {
         let read = |role| runs.get(slot_of(stripe, role), part);
         let data: Option<SmallVec<[Block; 32]>> =
             (0..parity.data_chunks()).map(|index| read(Role::Data(index))).collect();
-        // The user has accepted by force that a lost chunk is what P makes it. Then Q has to say the same.
         let data = match data {
-            None if !self.core.info.forced => return Err(self.unreadable(part, runs)),
+            None if self.core.health.trust.get() == ParityTrust::Nothing => return Err(self.unreadable(part, runs)),
             None => self.data_by_p(parity, stripe, part, runs),
             whole => whole,
         };
         let Some(data) = data else { return Ok(()) };
         let right = self.parity_of(stripe, &data);
         for (role, right) in stripe.parity_roles().zip(right) {
-            if read(role).is_none_or(|found| found[..] != right[..]) {
+            let is_here = runs.holds(slot_of(stripe, role));
+            if is_here && read(role).is_none_or(|found| found[..] != right[..]) {
                 let start = (part.start - stripe.component().0) as u32;
                 let change = ChunkTransfer { role, within: start..start + right.len() as u32 };
                 self.data.invalidate(stripe, std::iter::once(&change));
@@ -82,7 +84,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    /// The data of a stripe of which one chunk cannot be read, as P gives it.
+    /// The data of a stripe of which one chunk cannot be read, as P gives it: Q has to say the same.
     fn data_by_p(
         &self,
         parity: &Parity,
