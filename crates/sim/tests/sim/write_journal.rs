@@ -310,6 +310,50 @@ fn old_blocks_of_a_journal_that_returns_are_not_replayed() {
 }
 
 #[test]
+fn a_replay_passes_over_bad_blocks_and_ends_at_what_cannot_be_written_elsewhere() {
+    let world = World::new(7);
+    let course = async {
+        let scene = Scene::new(small_shape(), &world).await;
+        let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
+        let block = |fill: u8| array.pool().copy_of(&[fill; 4096]);
+        array.write(0, block(6), Durability::Stable).await.expect("nothing fails");
+        // The first data chunk of the first stripe is on the first member. One sector of it goes bad.
+        let (member, sector) = (&scene.members[0], scene.shape.data_at + 512..scene.shape.data_at + 1024);
+        let faults = member.faults();
+        faults.bad_writes.borrow_mut().push(sector.clone());
+        faults.bad_reads.borrow_mut().push(sector);
+        array.write(0, block(7), Durability::Stable).await.expect("the others suffice");
+        assert!(array.status().members.iter().any(|member| member.bad_bytes > 0), "the bad-block log names it");
+        drop(array);
+        member.end_of_process();
+        // The rest of the block had not reached the member.
+        let (rest, old) = (scene.shape.data_at + 1024, [6; 3072]);
+        member.plant(rest, &old);
+        let array =
+            assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("a bad block is no obstacle");
+        let read = array.read(0, array.pool().take(4096)).await.expect("the others give it");
+        assert_eq!(read[..], [7; 4096]);
+        assert_eq!(member.contents()[rest as usize..][..old.len()], [7; 3072], "the sectors beside it are written");
+        drop(array);
+        // The second stripe's last data chunk is on that member, too. No log names it.
+        let at = 12_288;
+        let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("as before");
+        array.write(at, array.pool().copy_of(&[8; 4096]), Durability::Stable).await.expect("the others suffice");
+        drop(array);
+        member.end_of_process();
+        let place = scene.shape.data_at + 4096;
+        faults.bad_writes.borrow_mut().push(place..place + 512);
+        let refused = assemble(&scene.here(), AssembleOptions::default(), &world).await;
+        let refusal = refused.map(|array| array.status()).expect_err("it may hold the earlier bytes there");
+        assert!(refusal.advice.as_ref().is_some_and(|advice| advice.contains("leave this member out")), "{refusal}");
+        let array = assemble(&scene.members[1..], AssembleOptions::default(), &world).await.expect("without it");
+        let read = array.read(at, array.pool().take(4096)).await.expect("the others give it");
+        assert_eq!(read[..], [8; 4096]);
+    };
+    world.run(course, || false).expect("the power does not go");
+}
+
+#[test]
 fn an_array_goes_on_without_a_journal_that_is_lost() {
     let world = World::new(4);
     let course = async {

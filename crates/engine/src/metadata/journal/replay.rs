@@ -206,9 +206,28 @@ impl<M: Member> Journal<M> {
     }
 }
 
-/// Writes a row's block to one member and its successor, before any request.
+/// Writes a row's block to one member and its successor, before any request. What the member's bad-block log names may fail:
+/// no read trusts it.
+///
+/// # Errors
+/// When the member cannot be written elsewhere.
 pub(crate) async fn write<M: Member>(device: &Device<M>, row: u64, bytes: &[u8], pool: &Pool) -> Result<(), Refusal> {
     // Through the layers: the member may have checksums, and a replacement.
-    let written = device.write_one(ComponentByte(row), pool.copy_of(bytes), Why::Data).await;
-    written.map_err(|error| Refusal::member_error(&device.name, &error))
+    let write = async |at: u64, bytes: &[u8]| device.write_one(ComponentByte(at), pool.copy_of(bytes), Why::Data).await;
+    let Err(error) = write(row, bytes).await else { return Ok(()) };
+    let refused = |error| {
+        let refusal = Refusal::member_error(&device.name, &error);
+        refusal.advice("leave this member out: the journal is replayed on the others")
+    };
+    if !device.bad.touches(&(row..row + bytes.len() as u64)) {
+        return Err(refused(error));
+    }
+    let unit = device.checksums.get().map_or(device.member.limits().logical_block_bytes as usize, |_| bytes.len());
+    for (at, part) in (row..).step_by(unit).zip(bytes.chunks(unit)) {
+        match write(at, part).await {
+            Err(error) if !device.bad.touches(&(at..at + part.len() as u64)) => return Err(refused(error)),
+            _ => {}
+        }
+    }
+    Ok(())
 }
