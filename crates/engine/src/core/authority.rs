@@ -58,6 +58,11 @@ pub(crate) enum Logging {
 }
 
 impl Logging {
+    /// Whether the log has what is written, and not partial parity.
+    pub(crate) fn has_contents(self) -> bool {
+        matches!(self, Self::Contents { .. })
+    }
+
     /// Whether zeros are written as data, as each write must be named.
     pub(crate) fn names_zeros(self) -> bool {
         matches!(self, Self::Neighbours | Self::Contents { .. })

@@ -13,14 +13,14 @@
 //!
 //! Facts: `ppl_log_stripe` in `drivers/md/raid5-ppl.c`; `stripe_bio_overlaps` in `drivers/md/raid5.c`.
 
-use crate::base::buffer::Block;
+use crate::base::buffer::{Block, Buffer};
 use crate::base::join::join_all;
 use crate::base::write_set::WriteExtent;
 use crate::core::authority::{Authority, LOG_ENTRIES_MAX, LogEntry, Logging, Marked};
 use crate::data::parity::weight;
 use crate::data::plane::DataPlane;
 use crate::data::stripe::{PartWrite, spans_and_contents};
-use crate::plan::planner::{ChunkTransfer, Column, Plan};
+use crate::plan::planner::{ChunkTransfer, Column, Plan, Span};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
@@ -78,7 +78,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         new: &[(ChunkTransfer, Block)],
         parities: &[(ChunkTransfer, Block)],
     ) -> Result<A::Logged, ArrayError> {
-        let has_contents = matches!(self.authority.logging(), Logging::Contents { .. });
+        let has_contents = self.authority.logging().has_contents();
         let entry = |column: &Column| {
             let here = Role::PARITIES.into_iter();
             let after = here.filter_map(|role| Some((role, part(parities, role, &column.within)?)));
@@ -100,6 +100,26 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             Some(LogEntry { stripe: *stripe, rows, changed, partial: partial.collect(), contents })
         };
         self.authority.log_write(plan.columns.iter().filter_map(entry).collect()).await
+    }
+
+    /// Logs the write of one piece of a chunk, in an array with all members. `after` are the new parities, in their order.
+    pub(super) async fn log_piece(
+        &self,
+        stripe: &Stripe,
+        span: &Span,
+        new: &Block,
+        after: &[Buffer],
+    ) -> Result<A::Logged, ArrayError> {
+        let changed: Chunks = std::iter::once(span.data).collect();
+        let is_whole = changed == Chunks::first(stripe.data_chunks());
+        let parities = stripe.parity_roles().zip(after).filter(|_| !is_whole);
+        let partial = parities.map(|(role, after)| {
+            let mut partial = self.core.pool.take(after.len());
+            self.core.info.kernel.combine(&mut partial, &[(1, after), (weight(stripe, role, span.data), new)]);
+            (role, partial.freeze())
+        });
+        let (stripe, rows, partial) = (*stripe, span.within.clone(), partial.collect());
+        self.authority.log_write(vec![LogEntry { stripe, rows, changed, partial, contents: Vec::new() }]).await
     }
 
     /// The parity of the chunks that a write leaves as they are: the parity `after` the write without what is new.

@@ -7,7 +7,7 @@
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::at_once;
 use crate::base::write_set::WriteExtent;
-use crate::core::authority::Authority;
+use crate::core::authority::{Authority, Logging};
 use crate::data::parity::{compute_all, weight};
 use crate::data::plane::DataPlane;
 use crate::data::reading::UnreadChunk;
@@ -90,6 +90,15 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let parities = match change.method {
             Method::Modify => self.parities_of_change(parity, change, old),
             _ => self.parities_of_data(parity, change, old),
+        };
+        let _logged = match self.authority.logging() {
+            Logging::Nothing => None,
+            Logging::Neighbours | Logging::Parts | Logging::Contents { .. } => {
+                match Box::pin(self.log_piece(stripe, span, new, &parities)).await {
+                    Ok(logged) => Some(logged),
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
         };
         let mut pieces = ChunkContents::from_iter([(change.transfer(Role::Data(span.data)), (*new).clone())]);
         pieces.extend(parity.parity_roles().zip(parities).map(|(role, after)| (change.transfer(role), after.freeze())));

@@ -367,16 +367,18 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         parity: &Parity,
         part: PartWrite<'_>,
     ) -> Result<(), ArrayError> {
-        if self.authority.logging() != Logging::Nothing {
-            return Box::pin(self.write_part_logged(marked, parity, part)).await;
-        }
+        let logging = self.authority.logging();
         let mut unread = None;
         let slots_seen = self.core.roster.slot_changed.seen();
-        if let Some(change) = self.piece_write(parity, &part) {
+        let change = if logging.has_contents() { None } else { self.piece_write(parity, &part) };
+        if let Some(change) = change {
             match self.write_piece(parity, &change).await {
                 Ok(written) => return written,
                 Err(failed) => unread = Some(failed),
             }
+        }
+        if logging != Logging::Nothing {
+            return Box::pin(self.write_part_logged(marked, parity, part)).await;
         }
         // Boxed: it is far larger than the code above, and seldom runs.
         Box::pin(self.write_any_part(marked, parity, part, slots_seen, unread)).await

@@ -14,6 +14,7 @@
 //!
 //! Facts: "Partial Parity Log" in `Documentation/driver-api/md`; `ppl_submit_current_io` in `drivers/md/raid5-ppl.c`.
 
+use crate::base::buffer::{Block, Pool};
 use crate::base::join::join_all;
 use crate::core::authority::{Authority, LogEntry};
 use crate::device::Failures;
@@ -95,9 +96,10 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         entries.into_iter().for_each(|entry| by_slot.entry(slot(&entry)).or_default().push(entry));
         let writes = by_slot.into_iter().filter_map(|(slot, entries)| {
             let device = self.core.device(slot).filter(|device| device.is_active())?;
-            let image = image(parity, &set_uuid, self.core.context.next_log_generation(), &entries);
+            let generation = self.core.context.next_log_generation();
+            let log = blocks(parity, &set_uuid, generation, &entries, &self.core.pool);
             Some(async move {
-                let result: Result<(), MemberError> = device.write_parity_log(&image, &self.core.pool).await;
+                let result: Result<(), MemberError> = device.write_parity_log(&log, &self.core.pool).await;
                 Some((device, result.err()?))
             })
         });
@@ -114,14 +116,13 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 }
 
 /// A header and the partial parity of its entries.
-fn image(parity: &Parity, set_uuid: &[u8; 16], generation: u64, entries: &[LogEntry]) -> Vec<u8> {
+fn blocks(parity: &Parity, set_uuid: &[u8; 16], generation: u64, entries: &[LogEntry], pool: &Pool) -> Vec<Block> {
     let headers = entries.iter().map(|entry| on_disk(parity, entry)).collect();
     let header = Header { entries: headers, ..Header::empty(set_uuid, generation) };
-    let mut image = Vec::with_capacity(header.bytes() as usize);
-    image.extend(header.encode());
-    entries.iter().flat_map(|entry| &entry.partial).for_each(|(_, partial)| image.extend_from_slice(partial));
-    debug_assert!(image.len() >= HEADER_BYTES);
-    image
+    let header = pool.copy_of(&header.encode());
+    debug_assert_eq!(header.len(), HEADER_BYTES);
+    let partial = entries.iter().flat_map(|entry| &entry.partial).map(|(_, partial)| partial.clone());
+    std::iter::once(header).chain(partial).collect()
 }
 
 /// The entry in md's form. The changed chunks are neighbours.

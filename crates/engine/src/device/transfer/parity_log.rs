@@ -6,7 +6,7 @@
 //!
 //! Facts: `ppl_write_empty_header` in `drivers/md/raid5-ppl.c`.
 
-use crate::base::buffer::Pool;
+use crate::base::buffer::{Block, Pool};
 use crate::device::in_use::Device;
 use crate::seam::bytes::{replace_bytes, write_bytes};
 use crate::seam::member::{Member, MemberError, Operation};
@@ -52,21 +52,25 @@ impl<M: Member> Device<M> {
     }
 
     /// Writes a header and the partial parity of its entries, and flushes. The successor, if any, gets it as well.
-    pub(crate) async fn write_parity_log(&self, log: &[u8], pool: &Pool) -> Result<(), MemberError> {
+    pub(crate) async fn write_parity_log(&self, log: &[Block], pool: &Pool) -> Result<(), MemberError> {
         let other = async |successor: &Device<M>| successor.put_parity_log(log, pool).await;
         self.with_successor(self.put_parity_log(log, pool), other).await
     }
 
-    async fn put_parity_log(&self, log: &[u8], pool: &Pool) -> Result<(), MemberError> {
+    async fn put_parity_log(&self, log: &[Block], pool: &Pool) -> Result<(), MemberError> {
         let at = self.superblock.borrow().ppl_at().unwrap_or(MemberByte(0));
+        let bytes: u64 = log.iter().map(|block| block.len() as u64).sum();
         let put = async {
             let unit = u64::from(self.member.limits().logical_block_bytes);
-            match at.0.is_multiple_of(unit) && (log.len() as u64).is_multiple_of(unit) {
-                true => self.member.write(at, pool.copy_of(log), Why::Log).await?,
-                false => write_bytes(&self.member, pool, at, log).await?,
+            match at.0.is_multiple_of(unit) && bytes.is_multiple_of(unit) {
+                true => self.member.write_vectored(at, log.to_vec(), Why::Log).await?,
+                false => {
+                    let log: Vec<&[u8]> = log.iter().map(|block| &block[..]).collect();
+                    write_bytes(&self.member, pool, at, &log.concat()).await?;
+                }
             }
             mutant!("entry-unflushed" => Ok(()), else self.member.flush(Why::Log).await)
         };
-        self.with_timeout(Operation::Write, (at, log.len() as u64), pin!(put)).await.flatten()
+        self.with_timeout(Operation::Write, (at, bytes), pin!(put)).await.flatten()
     }
 }

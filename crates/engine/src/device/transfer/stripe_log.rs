@@ -138,15 +138,15 @@ impl<M: Member> Device<M> {
                 self.put_log_header(&log, &state, pool).await?;
             }
             log.put(spot, bytes, part.sequence);
-            let image = self.log_image(&log, &state, part, spot.offset);
-            self.member.write(log.place.in_ring(spot.offset), pool.copy_of(&image), Why::Log).await?;
+            let record = self.log_record(&log, &state, part, spot.offset, pool);
+            self.member.write_vectored(log.place.in_ring(spot.offset), record, Why::Log).await?;
             mutant!("record-unflushed" => Ok(()), else self.member.flush(Why::Log).await)
         };
         self.with_timeout(Operation::Write, place, pin!(put)).await.flatten()
     }
 
-    /// A record: its head, and the partial parity.
-    fn log_image(&self, log: &DeviceLog, state: &LogState, part: &LogPart, offset: u64) -> Vec<u8> {
+    /// A record: its head, the partial parity, and zeros up to a page.
+    fn log_record(&self, log: &DeviceLog, state: &LogState, part: &LogPart, offset: u64, pool: &Pool) -> Vec<Block> {
         let record = Record {
             epoch: state.epoch(),
             sequence: part.sequence,
@@ -154,13 +154,12 @@ impl<M: Member> Device<M> {
             offset,
             entries: part.entries.iter().map(|(entry, _)| entry.clone()).collect(),
         };
-        let mut image = Vec::with_capacity(record.bytes() as usize);
-        image.extend(record.encode(log.seed()));
-        part.entries
-            .iter()
-            .filter_map(|(_, partial)| partial.as_ref())
-            .for_each(|partial| image.extend_from_slice(partial));
-        image.resize(image.len().next_multiple_of(PAGE_BYTES), 0);
-        image
+        let head = pool.copy_of(&record.encode(log.seed()));
+        let partial = part.entries.iter().filter_map(|(_, partial)| partial.clone());
+        let mut blocks: Vec<Block> = std::iter::once(head).chain(partial).collect();
+        let bytes: usize = blocks.iter().map(|block| block.len()).sum();
+        let rest = bytes.next_multiple_of(PAGE_BYTES) - bytes;
+        blocks.extend((rest > 0).then(|| pool.zeroed(rest).freeze()));
+        blocks
     }
 }
