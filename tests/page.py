@@ -185,6 +185,7 @@ def main():
         browser.call("Page.navigate", url="about:blank")
         guarded(browser)
         listed(browser)
+        formed(browser)
     finally:
         if browser:
             browser.process.kill()
@@ -366,6 +367,50 @@ def listed(browser):
                 process.wait()
 
 
+def formed(browser):
+    """Forms scrub, grow, set and stop an array. Each says first what it will do, and what only looks does not ask."""
+    run("create", "--level", "1", "--size", "8M", "--name", "formed", "three.img", "four.img")
+    server = subprocess.Popen(
+        [MDSPACE, "serve", "three.img", "four.img", "--nbd", "unix:nbd.sock", "--control", "control.sock",
+         "--http", "127.0.0.1:0", "--http-token-file", "token"], stdout=subprocess.PIPE, text=True)
+    try:
+        url = next(line.split()[1] for line in server.stdout if line.split()[0] == "HTTP").removesuffix("metrics")
+        browser.open(url)
+        browser.wait("document.title === 'formed: clean'")
+        browser.value(f"document.getElementById('token').value = '{TOKEN}'; document.querySelector('#token-form button').click()")
+        browser.asked.clear()
+        choose = ("{{ const field = document.getElementById('{0}'); field.value = '{1}'; field.dispatchEvent(new Event('change')); }}"
+                  " document.querySelector('#{2} button').click()")
+        offered = "[...document.getElementById('{}').options].map((option) => option.value).join(' ')"
+        browser.wait(offered.format("scrub-action") + " === 'check repair repair-parity'")
+        run("set", "sync-speed-min=64K", "sync-speed-max=64K", "--control", "control.sock")
+        browser.value(choose.format("scrub-action", "check", "scrub-form"))
+        browser.wait(offered.format("scrub-action") + " === 'pause cancel'")
+        browser.value(choose.format("scrub-action", "cancel", "scrub-form"))
+        browser.wait("/check, cancelled/.test(document.getElementById('map-text').textContent)")
+        check(browser.asked == [], f"what only looks asks: {browser.asked}")
+        run("set", "sync-speed-min=1000K", "sync-speed-max=none", "--control", "control.sock")
+        browser.value(choose.format("scrub-action", "repair", "scrub-form"))
+        browser.wait("/repair, complete/.test(document.getElementById('map-text').textContent)")
+        check(len(browser.asked) == 1 and browser.asked[0].startswith("Repair? Blocks are rewritten"), f"{browser.asked}")
+        browser.value("{ const key = document.getElementById('set-key'); key.value = 'consistency-policy';"
+                      " key.dispatchEvent(new Event('change')); }")
+        check(browser.value(offered.format("set-values")) == "resync bitmap ppl log", "the choices of a setting")
+        browser.value(choose.format("set-value", "bitmap", "set-form"))
+        browser.wait("/bitmap 0 of/.test(document.getElementById('details').textContent)")
+        browser.value(choose.format("grow-copies", "3", "grow-form"))
+        browser.wait("/2 of 3 members/.test(document.getElementById('details').textContent)")
+        check(browser.asked[1].startswith("Keep 3 copies instead of 2: 1 more"), f"{browser.asked}")
+        check(status()["raid_disks"] == 3, f"{status()['raid_disks']}")
+        browser.value("document.querySelector('#stop-form button').click()")
+        server.wait(20)
+        check(browser.asked[2].startswith("Stop formed? Its clients lose it."), f"{browser.asked}")
+        browser.wait("document.title === 'The server: no answer'")
+    finally:
+        server.terminate()
+        server.wait()
+
+
 def mended(browser):
     """A degraded array gets its members: each change says first what it will do, and is asked for once."""
     row = "[...document.querySelectorAll('#members tr')].some((row) => /{}/.test(row.innerText))"
@@ -412,6 +457,8 @@ def scrubbed(browser):
     check(browser.value(shown.format("left")) == cells, f"{browser.value(shown.format('left'))}, not {cells}")
     check(browser.value("document.querySelector('#map .seen').getAttribute('width')") == "400", "not all was gone over")
     check("2 places mismatched, 0 healed" in browser.value("document.getElementById('map-text').textContent"), "the words")
+    listed_findings = browser.value("document.getElementById('findings-rows').textContent")
+    check(listed_findings.count("a.img") == 2 and listed_findings.count("left") == 2, listed_findings)
     subprocess.run([*words, "--repair"], capture_output=True)
     browser.wait("document.querySelectorAll('#map .healed').length === 2")
     check(browser.value(shown.format("healed")) == cells, "healed elsewhere")

@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     /// Measure only this part; keep the others as they are
     #[arg(long)]
     only: Option<Part>,
-    /// Simulated histories of each log, and as many without a log
+    /// Simulated histories of each log; those of the stripe log are also lived without it
     #[arg(long, default_value_t = 50_000)]
     histories: u64,
     /// Lives of arrays that a guest's panic ends, with members missing; with every member a third of that

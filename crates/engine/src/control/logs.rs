@@ -247,7 +247,7 @@ pub(crate) fn may_replay(options: &AssembleOptions) -> bool {
 }
 
 impl Log {
-    /// Whether parity is taken to agree with the data. `missing` are slots without a current member.
+    /// Whether parity may stand in for the members that are missing. `missing` are slots without a current member.
     pub(crate) fn agrees(&self, missing: &[Slot]) -> bool {
         matches!(self, Self::Replayed(_) | Self::Stripes(_)) && !missing.is_empty()
     }

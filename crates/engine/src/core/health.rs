@@ -88,13 +88,17 @@ impl<M: Member, C: Clock> Core<M, C> {
         if lost.state.get() != DeviceState::InSync || is_followed {
             return true;
         }
-        let stands_in = self.health.agreed.get() || self.health.trust.get() == ParityTrust::Members;
-        if self.personality().needs_agreement() && !stands_in {
+        if self.personality().needs_agreement() && !self.stands_in() {
             return false;
         }
         let slots = self.roster.slots.borrow();
         let current = |device: &Rc<Device<M>>| device.state.get() == DeviceState::InSync && !Rc::ptr_eq(device, lost);
         self.geometry().survives(&|slot| !in_slot(&slots, slot).is_some_and(current))
+    }
+
+    /// Whether parity can stand in for a member, everywhere that was ever written to.
+    fn stands_in(&self) -> bool {
+        self.health.agreed.get() || self.health.trust.get() == ParityTrust::Members
     }
 
     /// Whether the other members can supply all that a member holds in `range`.
@@ -136,8 +140,8 @@ impl<M: Member, C: Clock> Core<M, C> {
 }
 
 impl<M: Member, C: Clock> Supply for Core<M, C> {
-    fn is_fully_agreed(&self) -> bool {
-        self.health.agreed.get()
+    fn parity_stands_in(&self) -> bool {
+        self.stands_in()
     }
 
     fn can_supply(&self, slot: Slot, range: &Range<u64>) -> bool {

@@ -88,8 +88,8 @@ pub(crate) trait Personality {
 
 /// What members can supply, for [`Personality::can_be_supplied`].
 pub(crate) trait Supply {
-    /// Whether redundancy agrees with the data everywhere.
-    fn is_fully_agreed(&self) -> bool;
+    /// Whether parity can stand in for a member, everywhere that was ever written to.
+    fn parity_stands_in(&self) -> bool;
 
     /// Whether the member in `slot` can supply a range of its component.
     fn can_supply(&self, slot: Slot, component: &Range<u64>) -> bool;
@@ -278,7 +278,7 @@ impl Personality for Parity {
     }
 
     fn can_be_supplied(&self, slot: Slot, component: &Range<u64>, members: &dyn Supply) -> bool {
-        members.is_fully_agreed()
+        members.parity_stands_in()
             && members.evenly_readable(component).iter().all(|part| {
                 let is_lost = |&other: &Slot| other == slot || !members.can_supply(other, part);
                 self.survives((0..self.slots()).map(Slot).filter(is_lost).count() as u16)
@@ -395,7 +395,7 @@ mod tests {
     }
 
     impl Supply for Members {
-        fn is_fully_agreed(&self) -> bool {
+        fn parity_stands_in(&self) -> bool {
             self.agreed
         }
 

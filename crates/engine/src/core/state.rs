@@ -69,7 +69,7 @@ pub(crate) enum ParityTrust {
     /// What is in bad blocks. The user has accepted that.
     BadBlocks,
     /// What members held. Their log was replayed, or the user has accepted that. What a missing chunk holds is what P
-    /// makes it, so that it reads the same each time, and Q has to say the same in the end.
+    /// makes it, as long as P can be read, and Q has to say the same in the end.
     Members,
 }
 

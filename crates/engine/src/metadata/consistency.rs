@@ -24,6 +24,7 @@
 //! `super_1_load` and `super_1_validate` in `drivers/md/md.c`.
 
 use crate::base::join::join_all;
+use crate::core::ParityTrust;
 use crate::core::metadata_lock::MetadataGuard;
 use crate::device::stripe_log::LogState;
 use crate::device::{Device, DeviceState, Failures};
@@ -114,6 +115,14 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             return Err(refusal
                 .field("superblock.feature_map")
                 .advice("give it up first: `mdspace set consistency-policy=resync`"));
+        }
+        let gives_up_log = (self.has_stripe_log() && policy != ConsistencyPolicy::StripeLog)
+            || (self.has_parity_log() && policy != ConsistencyPolicy::PartialParity);
+        if gives_up_log && self.core.health.trust.get() == ParityTrust::Members {
+            // Should power go before the resync has ended, the array would start by force alone.
+            let refusal =
+                Refusal::new("the array lacks a member and is not resynced yet: its log vouches for its parity");
+            return Err(refusal.advice("try again when the resync has ended: `mdspace status` shows it"));
         }
         if policy != ConsistencyPolicy::Bitmap {
             self.check_bitmap_can_be_removed()?;

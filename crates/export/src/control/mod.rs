@@ -227,11 +227,12 @@ pub struct Route {
 
 /// The files of the web page. The page's script requests the routes below. They tell nothing about the array, so that
 /// every client may load them.
-pub const PAGES: [(&str, Content, &str); 4] = [
+pub const PAGES: [(&str, Content, &str); 5] = [
     ("/", Content::Html, include_str!("page/index.html")),
     ("/page.css", Content::Css, include_str!("page/page.css")),
     ("/common.js", Content::JavaScript, include_str!("page/common.js")),
     ("/page.js", Content::JavaScript, include_str!("page/page.js")),
+    ("/forms.js", Content::JavaScript, include_str!("page/forms.js")),
 ];
 
 const fn get(path: &'static str, content: Content, decode: fn(&[u8]) -> Result<Command, ApiError>) -> Route {

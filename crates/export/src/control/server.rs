@@ -22,15 +22,18 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use axum::routing::{MethodFilter, on};
 use axum::serve::Listener;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::Service as _;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use io::net::{SocketAccess, SocketNode, listen_unix};
 use serde_json::Value;
+use std::convert::Infallible;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -50,7 +53,8 @@ const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// The page loads from and connects to this server only, and no other site may embed it in a frame.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'none'; frame-ancestors 'none'";
 
-/// Maximum lifetime of a connection. Its client can connect again.
+/// Maximum lifetime of a connection. Its client can connect again. A request that is being carried out then is answered
+/// first.
 const CONNECTION_TIME: Duration = Duration::from_secs(60);
 
 /// A socket to be served.
@@ -275,11 +279,35 @@ pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
 
+/// A router that tells whether a request is being carried out. HTTP/1 has one at a time on a connection.
+struct Answering {
+    router: TowerToHyperService<Router>,
+    is_busy: watch::Sender<bool>,
+}
+
+impl hyper::service::Service<hyper::Request<Incoming>> for Answering {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn call(&self, request: hyper::Request<Incoming>) -> Self::Future {
+        let (answer, is_busy) = (self.router.call(request), self.is_busy.clone());
+        is_busy.send_replace(true);
+        Box::pin(async move {
+            let answer = answer.await;
+            is_busy.send_replace(false);
+            answer
+        })
+    }
+}
+
 /// Serves one connection until it ends, `stopping` is set or its time is over.
 pub(super) async fn serve_connection(stream: Connection, router: Router, mut stopping: watch::Receiver<bool>) {
     let mut protocol = http1::Builder::new();
     protocol.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME);
-    let mut connection = pin!(protocol.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
+    let (is_busy, mut busy) = watch::channel(false);
+    let service = Answering { router: TowerToHyperService::new(router), is_busy };
+    let mut connection = pin!(protocol.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
         biased;
         _ = &mut connection => return, // the client sees how it ended
@@ -287,7 +315,18 @@ pub(super) async fn serve_connection(stream: Connection, router: Router, mut sto
         () = tokio::time::sleep(CONNECTION_TIME) => {}
     }
     connection.as_mut().graceful_shutdown();
-    drop(tokio::time::timeout(STOP_GRACE, connection).await);
+    let grace = async {
+        // A change may take longer than a connection lives.
+        tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => {}
+            _ = busy.wait_for(|busy| !*busy) => {}
+        }
+        tokio::time::sleep(STOP_GRACE).await;
+    };
+    tokio::select! {
+        _ = connection => {}
+        () = grace => {}
+    }
 }
 
 fn router<B: ControlBackend>(backend: Arc<B>, access: &Access) -> Router {
@@ -379,4 +418,46 @@ pub(super) fn response(status: StatusCode, content: Content, body: String) -> Re
         headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::post;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    /// What a client reads until its connection ends, and how many seconds that takes.
+    fn exchange(request: &str, router: Router) -> (String, u64) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        runtime.expect("a runtime").block_on(async {
+            let (mut client, server) = tokio::io::duplex(1 << 16);
+            let (_stop, stopping) = watch::channel(false);
+            let begun = tokio::time::Instant::now();
+            client.write_all(request.as_bytes()).await.expect("there is room");
+            let mut answer = String::new();
+            let reading = async { client.read_to_string(&mut answer).await.expect("text") };
+            tokio::join!(serve_connection(Box::new(server), router, stopping), reading);
+            (answer, begun.elapsed().as_secs())
+        })
+    }
+
+    #[test]
+    fn a_change_that_takes_longer_than_a_connection_lives_is_answered() {
+        let seconds = CONNECTION_TIME.as_secs() * 5;
+        let change = async move || {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            "changed"
+        };
+        let request = "POST /change HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+        let (answer, took) = exchange(request, Router::new().route("/change", post(change)));
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("changed"), "{answer}");
+        assert!((seconds..seconds + STOP_GRACE.as_secs()).contains(&took), "{took} s");
+    }
+
+    #[test]
+    fn a_connection_on_which_nothing_is_asked_ends() {
+        let (answer, took) = exchange("", Router::new());
+        assert_eq!(answer, "");
+        assert!(took <= CONNECTION_TIME.as_secs(), "{took} s");
+    }
 }

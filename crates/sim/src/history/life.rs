@@ -198,8 +198,13 @@ impl Runner<'_> {
         let strained = forced || is_beyond || self.has_parity() && !agreed && impaired.contains(&true);
         self.shared.lenient.set(self.history.beyond || strained || self.is_rotten.get());
         self.shared.failed.set(false);
-        if array.status().consistency_policy == "ppl" {
-            self.tally.count("lives with a partial parity log");
+        let log = match array.status().consistency_policy {
+            "ppl" => Some("lives with a partial parity log"),
+            "log" => Some("lives with a stripe log"),
+            _ => None,
+        };
+        if let Some(lives) = log {
+            self.tally.count(lives);
             self.taint_lost_writes(&impaired);
         }
         let may_show_doubts = self.buffer.may_hold_doubts.take();
@@ -258,7 +263,7 @@ impl Runner<'_> {
         }
     }
 
-    /// With a partial parity log, parity gives anything for a block that an impaired member held, and that has a write
+    /// With a log of partial parity, parity gives anything for a block that an impaired member held, and that has a write
     /// in doubt.
     fn taint_lost_writes(&self, impaired: &[bool]) {
         let mut truth = self.shared.truth.borrow_mut();

@@ -32,6 +32,8 @@ pub struct Setup {
     pub consistency: Consistency,
     /// Whether members have room for a partial parity log.
     pub has_log_room: bool,
+    /// Whether the array begins with a stripe log, beside a bitmap or none.
+    pub has_stripe_log: bool,
     /// The members' logical block.
     pub block_bytes: u32,
     /// The unit at which a loss of power tears writes.
@@ -82,7 +84,7 @@ pub enum Consistency {
     PartialParity,
 }
 
-/// Bytes for metadata on each member, without a partial parity log.
+/// Bytes for metadata on each member, without a log.
 const METADATA_BYTES: u64 = 128 << 10;
 
 /// The slowness with latencies of up to two seconds, beside the bitmap's period of five.
@@ -165,6 +167,7 @@ impl Setup {
             component_bytes,
             consistency,
             has_log_room: false,
+            has_stripe_log: false,
             block_bytes: if random.once_in(3) { 4096 } else { 512 },
             // A superblock 0.90 is 4 KiB and has no copy: if it is torn, the member is lost, to md as well.
             tear_bytes: if is_old || random.once_in(3) { 4096 } else { 512 },
@@ -210,6 +213,12 @@ impl Setup {
         }
     }
 
+    /// Whether the array can have a stripe log.
+    pub(super) fn may_log_stripes(&self) -> bool {
+        matches!(self.level, Level::Raid4 | Level::Raid5 | Level::Raid6)
+            && matches!(self.version, Version::V1_1 | Version::V1_2)
+    }
+
     /// Whether a sweep has several windows.
     pub fn is_large(&self) -> bool {
         self.component_bytes[0] >= LARGE_BYTES
@@ -245,10 +254,9 @@ impl Setup {
         self.metadata_bytes() + self.data_bytes(member)
     }
 
-    /// The first byte of data with metadata 1.1 and 1.2, and the room after the data with 1.0. A partial parity log has room
-    /// for a chunk. With 1.0 it has its full size, and keeps several headers.
+    /// The first byte of data with metadata 1.1 and 1.2, and the room after the data with 1.0. A log has room for a chunk. With 1.0 it has its full size, and keeps several headers.
     fn metadata_bytes(&self) -> u64 {
-        match self.has_log_room {
+        match self.has_log_room || self.has_stripe_log {
             false => METADATA_BYTES,
             true if self.version.is_at_end() => METADATA_BYTES + (1 << 20),
             true => METADATA_BYTES + self.chunk_bytes,
@@ -271,6 +279,7 @@ impl Setup {
                 Consistency::Resync | Consistency::PartialParity => BitmapChoice::None,
             },
             parity_log: self.consistency == Consistency::PartialParity,
+            stripe_log: self.has_stripe_log,
             contents: if self.unknown_contents { Contents::Unknown } else { Contents::Consistent },
             integrity: self.integrity,
             ..Recipe::new(self.level, [7; 16])

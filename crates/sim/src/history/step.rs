@@ -233,14 +233,21 @@ impl History {
         if has_logs {
             setup.log_parity(!logs.once_in(4));
         }
+        let mut stripe_logs = Random::new(seed ^ STRIPE_LOGS);
+        let has_stripe_logs = stripe_logs.once_in(8) && !has_logs && setup.may_log_stripes();
+        setup.has_stripe_log = has_stripe_logs && !stripe_logs.once_in(4);
         let beyond = random.once_in(8);
         let mut steps = Chooser::new(&setup, &mut random).steps(&mut random);
         let mut others = Random::new(seed ^ OTHERS);
         if others.once_in(8) && setup.level.is_redundant() {
             steps = with_others(&setup, steps, &mut others);
         }
+        use ConsistencyPolicy::{Bitmap, PartialParity, Resync, StripeLog};
         if has_logs && logs.once_in(2) {
-            steps = with_policies(steps, &mut logs);
+            steps = with_policies(steps, [PartialParity, PartialParity, Bitmap, Resync], &mut logs);
+        }
+        if has_stripe_logs && stripe_logs.once_in(2) {
+            steps = with_policies(steps, [StripeLog, StripeLog, Bitmap, Resync], &mut stripe_logs);
         }
         Self { seed, setup, beyond, steps }
     }
@@ -251,6 +258,9 @@ const OTHERS: u64 = 0x7e5_021d;
 
 /// Likewise. With this number, no history in the table of mutants has a partial parity log.
 const PARITY_LOGS: u64 = 0x9a7a_1863;
+
+/// Likewise: with this number, no history in that table has a stripe log.
+const STRIPE_LOGS: u64 = 0x57a1_b120;
 
 /// Adds a use by md after the steps, followed by more steps, and at random after other ends of a life.
 fn with_others(setup: &Setup, mut steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
@@ -277,11 +287,10 @@ fn with_others(setup: &Setup, mut steps: Vec<Step>, random: &mut Random) -> Vec<
     all
 }
 
-/// Adds changes of the consistency policy.
-fn with_policies(mut steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
-    use ConsistencyPolicy::{Bitmap, PartialParity, Resync};
+/// Adds changes of the consistency policy, to some of these.
+fn with_policies(mut steps: Vec<Step>, policies: [ConsistencyPolicy; 4], random: &mut Random) -> Vec<Step> {
     for _ in 0..random.within(1..5) {
-        let policy = *random.pick(&[PartialParity, PartialParity, Bitmap, Resync]);
+        let policy = *random.pick(&policies);
         let at = random.within(0..steps.len() as u64 + 1) as usize;
         // A use by md comes between two lives.
         let is_between = matches!(steps.get(at), Some(Step::Others { .. }));

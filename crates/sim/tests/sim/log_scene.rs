@@ -115,7 +115,7 @@ pub(super) fn superblock_of(image: &[u8], version: Version) -> Superblock {
     find_superblock(image, version).expect("there")
 }
 
-fn find_superblock(image: &[u8], version: Version) -> Option<Superblock> {
+pub(super) fn find_superblock(image: &[u8], version: Version) -> Option<Superblock> {
     let at = version.place(image.len() as u64).expect("long enough");
     let place = &image[at.0 as usize..][..4096];
     decode(version, MemberByte(at.0), place, image.len() as u64).expect("right")
@@ -276,6 +276,11 @@ impl Scene {
         }
     }
 
+    /// Power goes: what was not on stable storage may be lost.
+    pub(super) fn lose_power(&self, random: &mut Random) {
+        self.members.iter().chain(&self.spare).for_each(|member| member.lose_power(random));
+    }
+
     /// Copies of the members as they are, without some.
     pub(super) fn without(&self, lost: &BTreeSet<u16>, world: &World) -> Vec<SimMember> {
         let left = self.members.iter().zip(0_u16..);
@@ -403,7 +408,7 @@ pub(super) fn play(seed: u64, shape: Shape, random: Random, seen: &mut Seen, loo
     seen.dirty += usize::from(ended.is_none());
     world.forget_all();
     let mut random = random.into_inner();
-    scene.members.iter().chain(&scene.spare).for_each(|member| member.lose_power(&mut random));
+    scene.lose_power(&mut random);
     scene.truth.borrow_mut().interrupted();
     look(&scene);
     let histories = seen.histories.entry(key(shape.policy, shape.level)).or_default();

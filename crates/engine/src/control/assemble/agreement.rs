@@ -77,13 +77,11 @@ impl Agreement {
     }
 
     /// Parity stands in for missing members although a write may have been under way: its log was replayed, or the user
-    /// has accepted that. If one parity is left beyond that, a resync is due, as in md: the other must give the same.
-    fn trusted(geometry: &Geometry, missing: &[Slot], resync: Resync) -> Self {
-        let is_lost = |slot: Slot| missing.contains(&slot);
-        let has_further = (0..geometry.slots())
-            .map(Slot)
-            .filter(|slot| !is_lost(*slot))
-            .all(|further| geometry.survives(&|slot| is_lost(slot) || slot == further));
+    /// has accepted that. A resync is due, as in md, unless the absent members leave nothing that could be made to agree.
+    /// Members that are recovering are no absent ones: what they have is data, and the resync follows the recovery.
+    fn trusted(geometry: &Geometry, absent: &dyn Fn(Slot) -> bool, resync: Resync) -> Self {
+        let mut here = (0..geometry.slots()).map(Slot).filter(|slot| !absent(*slot));
+        let has_further = here.all(|further| geometry.survives(&|slot| absent(slot) || slot == further));
         match has_further && !mutant!("torn-stripes-left") {
             true => Self { trust: ParityTrust::Members, ..Self::due(resync) },
             false => Self::AGREED,
@@ -91,12 +89,13 @@ impl Agreement {
     }
 }
 
-/// Whether parity and copies can be trusted.
+/// Whether parity and copies can be trusted. `absent` are slots without a device.
 pub(super) fn agreement(
     geometry: &Geometry,
     freshest: &Superblock,
     rescue: &Rescue,
     log: &Log,
+    absent: &dyn Fn(Slot) -> bool,
     warnings: &mut Warnings,
     options: &AssembleOptions,
 ) -> Result<Agreement, Refusal> {
@@ -110,9 +109,7 @@ pub(super) fn agreement(
     warnings.texts.extend(log.warnings(&warnings.missing, options));
     match geometry.level().redundancy() {
         _ if resync == Resync::Clean && rescue.taken.is_empty() => Ok(Agreement::AGREED),
-        Redundancy::Parity if log.agrees(&warnings.missing) => {
-            Ok(Agreement::trusted(geometry, &warnings.missing, resync))
-        }
+        Redundancy::Parity if log.agrees(&warnings.missing) => Ok(Agreement::trusted(geometry, absent, resync)),
         Redundancy::None | Redundancy::Copies if rescue.taken.is_empty() => Ok(Agreement::due(resync)),
         Redundancy::None => Ok(Agreement::AGREED),
         Redundancy::Copies => Ok(Agreement::due(Resync::From(Sectors(0)))),
@@ -135,9 +132,12 @@ pub(super) fn agreement(
                     slots_text(&warnings.missing)
                 ));
             }
-            // What was taken by force is of another time than parity: a resync would end what several parities still tell.
-            let is_of_one_time = rescue.taken.is_empty();
-            Ok(if is_of_one_time { Agreement::trusted(geometry, &warnings.missing, resync) } else { Agreement::AGREED })
+            match rescue.taken.is_empty() && !lacks_journal {
+                true => Ok(Agreement::trusted(geometry, absent, resync)),
+                // What was taken is of another time than parity: a resync would end what several parities still tell. And
+                // an array whose journal is given up is stopped at once.
+                false => Ok(Agreement::AGREED),
+            }
         }
         Redundancy::Parity => log.check(freshest, options).and_then(|()| {
             let reason = "the array is dirty and degraded: where a write was under way when it stopped, the missing \

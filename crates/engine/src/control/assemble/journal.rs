@@ -17,7 +17,7 @@ use crate::data::parity::compute_all;
 use crate::device::context::DeviceContext;
 use crate::device::{Device, DeviceState};
 use crate::metadata::journal::log::{JournalLog, rows_bytes};
-use crate::metadata::journal::replay::{DataOnly, Journal, Replayed, write};
+use crate::metadata::journal::replay::{DataOnly, Journal, Replayed, others_suffice, write};
 use crate::metadata::replay::Slots;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
@@ -198,9 +198,10 @@ impl<M: Member, C: Clock> Control<M, C> {
                 Vec::new()
             }
         };
+        let is_spread = row.parities.is_some() && others_suffice(parity, &self.core.roster.slots.borrow());
         for (slot, bytes) in new.into_iter().chain(row.data.iter().map(|(slot, bytes)| (*slot, &bytes[..]))) {
             if let Some(device) = self.core.device(slot) {
-                write(&device, row.row, bytes, &self.core.pool).await?;
+                write(&device, row.row, bytes, is_spread, &self.core.pool).await?;
             }
         }
         Ok(())

@@ -113,7 +113,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         targets.retain(|target| self.is_due(target, range));
         let (successors, targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::is_successor);
         if !targets.is_empty() {
-            self.recover_stripes(parity, range, &targets).await?;
+            for part in self.by_recovery(range) {
+                self.recover_stripes(parity, &part, &targets).await?;
+            }
         }
         self.copy_to_successors(range, &successors).await
     }

@@ -14,6 +14,7 @@ use crate::core::ParityTrust;
 use crate::data::parity::compute_all;
 use crate::data::rebuild::{Slices, slot_of};
 use crate::data::runs::{Run, Runs};
+use crate::device::{Device, DeviceState};
 use crate::plan::ROW_BYTES;
 use crate::plan::planner::ChunkTransfer;
 use crate::seam::clock::Clock;
@@ -23,17 +24,43 @@ use format::geometry::{Parity, Role, Stripe};
 use format::units::Slot;
 use smallvec::SmallVec;
 use std::ops::Range;
+use std::rc::Rc;
 
 impl<M: Member, C: Clock> Control<M, C> {
     /// Recomputes the parity of `range` from its data, and rewrites it where it is wrong.
     pub(super) async fn resync_stripes(&self, parity: &Parity, range: &Range<u64>) -> Result<Tally, ArrayError> {
-        let is_here = |slot: &Slot| self.core.device(*slot).is_some_and(|device| device.is_active());
+        let mut tally = Tally::default();
+        for part in self.by_recovery(range) {
+            tally += self.resync_evenly(parity, &part).await?;
+        }
+        Ok(tally)
+    }
+
+    /// Cuts a range where recovering members stop being current, at whole blocks: what they have below is data.
+    pub(super) fn by_recovery(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let block_bytes = self.core.info.block_bytes;
+        let slots = self.core.roster.slots.borrow();
+        let reached = slots.iter().flatten().filter_map(|device| match device.state.get() {
+            DeviceState::Recovering { current } => Some(current / block_bytes * block_bytes),
+            _ => None,
+        });
+        let mut edges: Vec<u64> = reached.filter(|edge| range.start < *edge && *edge < range.end).collect();
+        edges.extend([range.start, range.end]);
+        edges.sort_unstable();
+        edges.dedup();
+        edges.windows(2).map(|pair| pair[0]..pair[1]).collect()
+    }
+
+    /// As [`Self::resync_stripes`], of a range that each member has as a whole or not at all.
+    async fn resync_evenly(&self, parity: &Parity, range: &Range<u64>) -> Result<Tally, ArrayError> {
+        let has = |device: Rc<Device<M>>| device.is_active() && !device.is_recovering(range.end);
+        let is_here = |slot: &Slot| self.core.device(*slot).is_some_and(has);
         let here = (0..parity.slots()).map(Slot).filter(is_here);
         let runs = self.data.read_runs(here.map(|slot| Run { slot, range: range.clone() }).collect()).await;
         if runs.failed().next().is_some() {
             let mut tally = Tally::default();
             for part in self.finer(parity, range) {
-                tally += Box::pin(self.resync_stripes(parity, &part)).await?;
+                tally += Box::pin(self.resync_evenly(parity, &part)).await?;
             }
             if tally.compared > 0 {
                 return Ok(tally);
@@ -66,7 +93,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let data: Option<SmallVec<[Block; 32]>> =
             (0..parity.data_chunks()).map(|index| read(Role::Data(index))).collect();
         let data = match data {
-            None if self.core.health.trust.get() == ParityTrust::Nothing => return Err(self.unreadable(part, runs)),
+            None if !self.is_lost_for_good(parity, stripe, part, runs) => return Err(self.unreadable(part, runs)),
             None => self.data_by_p(parity, stripe, part, runs),
             whole => whole,
         };
@@ -82,6 +109,19 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
         }
         Ok(())
+    }
+
+    /// Whether what could not be read of data and P will not be there later either, and was accepted: its member is
+    /// absent or recovering, or its bad-block log names it. Another member may answer again, with what it has.
+    fn is_lost_for_good(&self, parity: &Parity, stripe: &Stripe, part: &Range<u64>, runs: &Runs) -> bool {
+        let unread = (0..parity.data_chunks()).map(Role::Data).chain([Role::P]).map(|role| slot_of(stripe, role));
+        let mut unread = unread.filter(|slot| runs.get(*slot, part).is_none());
+        let is_lost = |slot: Slot| match self.core.device(slot).filter(|device| device.is_active()) {
+            Some(device) => device.bad.touches(part) || device.is_recovering(part.end),
+            None => true,
+        };
+        self.core.health.trust.get() != ParityTrust::Nothing
+            && (unread.all(is_lost) || mutant!("silent-member-passed-over"))
     }
 
     /// The data of a stripe of which one chunk cannot be read, as P gives it: Q has to say the same.

@@ -11,7 +11,7 @@
 //! Facts: `r5c_recovery_flush_log` and `r5c_recovery_analyze_meta_block` in `drivers/md/raid5-cache.c`.
 
 use crate::base::buffer::Pool;
-use crate::device::Device;
+use crate::device::{Device, DeviceState};
 use crate::metadata::replay::Slots;
 use crate::seam::bytes::read_bytes;
 use crate::seam::error::Refusal;
@@ -196,9 +196,10 @@ impl<M: Member> Journal<M> {
         if !found.has_data {
             return Ok(());
         }
+        let others_suffice = others_suffice(scan.parity, scan.slots);
         for (slot, at) in &found.blocks {
             if let Some(device) = &scan.slots[slot.index()] {
-                write(device, row, &self.read(*at, scan.pool).await?, scan.pool).await?;
+                write(device, row, &self.read(*at, scan.pool).await?, others_suffice, scan.pool).await?;
             }
         }
         scan.whole += 1;
@@ -206,20 +207,38 @@ impl<M: Member> Journal<M> {
     }
 }
 
-/// Writes a row's block to one member and its successor, before any request. What the member's bad-block log names may fail:
-/// no read trusts it.
+/// Whether the array can do without any one of the members that are here.
+pub(crate) fn others_suffice<M>(parity: &Parity, slots: &Slots<M>) -> bool {
+    let lost =
+        slots.iter().filter(|slot| !slot.as_ref().is_some_and(|device| device.state.get() == DeviceState::InSync));
+    parity.survives(lost.count() as u16 + 1)
+}
+
+/// Writes a row's block to one member and its successor, before any request. What the member's bad-block log names may fail,
+/// if the other members have it: no read trusts it.
 ///
 /// # Errors
-/// When the member cannot be written elsewhere.
-pub(crate) async fn write<M: Member>(device: &Device<M>, row: u64, bytes: &[u8], pool: &Pool) -> Result<(), Refusal> {
+/// When the member cannot be written elsewhere, or nothing else has what the journal holds.
+pub(crate) async fn write<M: Member>(
+    device: &Device<M>,
+    row: u64,
+    bytes: &[u8],
+    others_suffice: bool,
+    pool: &Pool,
+) -> Result<(), Refusal> {
     // Through the layers: the member may have checksums, and a replacement.
     let write = async |at: u64, bytes: &[u8]| device.write_one(ComponentByte(at), pool.copy_of(bytes), Why::Data).await;
     let Err(error) = write(row, bytes).await else { return Ok(()) };
     let refused = |error| {
         let refusal = Refusal::member_error(&device.name, &error);
-        refusal.advice("leave this member out: the journal is replayed on the others")
+        match others_suffice {
+            true => refusal.advice("leave this member out: the journal is replayed on the others"),
+            false => {
+                refusal.advice("the members that are missing are needed, or one that can be written: copy this one")
+            }
+        }
     };
-    if !device.bad.touches(&(row..row + bytes.len() as u64)) {
+    if !others_suffice || !device.bad.touches(&(row..row + bytes.len() as u64)) {
         return Err(refused(error));
     }
     let unit = device.checksums.get().map_or(device.member.limits().logical_block_bytes as usize, |_| bytes.len());

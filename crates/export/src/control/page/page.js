@@ -1,5 +1,6 @@
 // The web page of a served array: it polls status and measures once a second, and shows the differences. Text from the
-// server is set as text only, never as HTML. common.js has what it shares with the list of arrays.
+// server is set as text only, never as HTML. common.js has what it shares with the list of arrays, forms.js the forms that
+// change the array.
 "use strict";
 
 at("all").hidden = !/\/arrays\/[^/]+\/$/.test(location.pathname); // only below the list of `mdspace web`
@@ -73,30 +74,6 @@ function memberRow(member, measured, earlier, seconds) {
   button.textContent = member.state === "in_sync" || member.state === "recovering" ? "fail" : "remove";
   button.setAttribute("aria-label", `${button.textContent} ${member.name}`);
   return row;
-}
-
-// What a command would do to the array as it is shown. The server refuses what it cannot do, and changes nothing then.
-const kept = "A device that holds data is refused.";
-
-function addText(member) {
-  if (!latest || latest.missing.length === 0) return `Add ${member} as a spare? No slot is empty. ${kept}`;
-  const slots = latest.missing.length === 1 ? `slot ${latest.missing[0]}` : `one of the slots ${latest.missing.join(", ")}`;
-  return `Add ${member} for ${slots}? Its contents are rebuilt from the other members, beside requests. ${kept}`;
-}
-
-function replaceText(member, by) {
-  const stays = `${member} stays in use until the other holds everything, and is faulty then.`;
-  return by === "" ? `Replace ${member} by a spare? ${stays}` : `Replace ${member} by ${by}? ${stays} ${kept}`;
-}
-
-// The members that can be replaced. The choice survives an update.
-function offerReplacing(status) {
-  const names = status.members.filter((member) => member.state === "in_sync").map((member) => member.name);
-  const select = at("replace-member");
-  const offered = [...select.options].map((option) => option.value);
-  if (names.length === offered.length && names.every((name, index) => name === offered[index])) return;
-  const chosen = select.value;
-  select.replaceChildren(...names.map((name) => new Option(name, name, false, name === chosen)));
 }
 
 function leftOutRow({ name, reason }) {
@@ -181,6 +158,28 @@ function map(scrub, status) {
   const text = `${scrub.action}, ${scrub.state}: ${scrub.findings.length - right} places mismatched, ${right} healed or overwritten since${more}`;
   at("map").setAttribute("aria-label", text);
   at("map-text").textContent = text;
+  listFindings(scrub);
+}
+
+const LISTED = 200; // findings; `mdspace scrub --json` has more
+
+// What is wrong, where, on which members, and what became of it.
+function listFindings({ findings, findings_omitted }) {
+  at("findings").hidden = findings.length === 0;
+  const cells = (finding) => {
+    const places = finding.array.map((place) => `${place.at} to ${place.at + place.bytes}`);
+    const why = finding.verdict.decided ?? finding.verdict;
+    const members = finding.members.map(({ name, role }) => `${name} (${role})`);
+    return [places.join(", ") || `parity of stripe ${finding.stripe}`, why, members.join(", ") || "–", finding.outcome];
+  };
+  at("findings-rows").replaceChildren(...findings.slice(0, LISTED).map((finding) => {
+    const row = document.createElement("tr");
+    row.append(...cells(finding).map((text) => Object.assign(document.createElement("td"), { textContent: text })));
+    row.lastChild.className = isOver(finding) ? "good" : "bad";
+    return row;
+  }));
+  const more = findings_omitted + Math.max(0, findings.length - LISTED);
+  at("findings-title").textContent = `Findings: ${findings.length + findings_omitted}` + (more > 0 ? `, ${more} of them not listed` : "");
 }
 
 function show(status, measures) {
@@ -209,7 +208,6 @@ function show(status, measures) {
   }
   const wanted = status.members.map((member) => memberRow(member, measured.get(member.name), known.get(member.name), seconds));
   wanted.push(...status.missing.map(missingRow), ...status.left_out.map(leftOutRow));
-  offerReplacing(status);
   const shown = [...at("members").children];
   if (wanted.length !== shown.length || wanted.some((row, index) => row !== shown[index])) at("members").replaceChildren(...wanted);
   const read = since(measures.requests.read, before && before.requests.read);
@@ -231,7 +229,9 @@ async function look() {
   try {
     const status = await ask("v1/status");
     show(status, await ask("v1/measures"));
-    map((await ask("v1/scrub")).scrub, status);
+    const { scrub } = await ask("v1/scrub");
+    map(scrub, status);
+    offerChanges(status, scrub);
     isCurrent();
     lock(false);
     if (at("message").dataset.lost) {
@@ -246,18 +246,4 @@ async function look() {
   }
 }
 
-at("add-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  const member = at("add-member").value;
-  if (confirm(addText(member))) change("v1/members/add", { member });
-});
-at("replace-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  const [member, by] = [at("replace-member").value, at("replace-with").value.trim()];
-  if (confirm(replaceText(member, by))) change("v1/members/replace", by === "" ? { member } : { member, with: by });
-});
-at("set-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  change("v1/set", { [at("set-key").value]: at("set-value").value });
-});
 watch(look, 1000);

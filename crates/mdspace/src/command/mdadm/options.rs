@@ -257,7 +257,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         Some('k'),
         Value,
         &[Grow],
-        Ours("`mdspace set consistency-policy=...`: `resync`, `bitmap`, `ppl`"),
+        Ours("`mdspace set consistency-policy=...`: `resync`, `bitmap`, `ppl`, `log`"),
     ),
     // For assemble.
     row(
