@@ -199,11 +199,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("stripe_log::after_the_resync_of_an_array_that_lacked_a_member_a_further_loss_changes_no_byte"),
     },
     Mutant {
-        name: "recovering-counts-as-absent",
-        broken: "a dirty array whose spare is being recovered is not resynced afterwards",
-        by: Test("stripe_log::after_the_resync_of_an_array_that_lacked_a_member_a_further_loss_changes_no_byte"),
-    },
-    Mutant {
         name: "silent-member-passed-over",
         broken: "a resync passes over what a member could not be read for a while, and calls it in agreement",
         by: Test("stripe_log::after_the_resync_of_an_array_that_lacked_a_member_a_further_loss_changes_no_byte"),

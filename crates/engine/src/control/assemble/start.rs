@@ -147,8 +147,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             None if rescue.taken.is_empty() => logs::replay(&geometry, &freshest, &slots, &options, &pool).await,
             None => Log::Untouched, // the log of a stale member is stale, too
         };
-        let absent =
-            |slot: Slot| slots[slot.index()].is_none() || (mutant!("recovering-counts-as-absent") && missing(slot));
+        let absent = |slot: Slot| slots[slot.index()].is_none();
         let agreement = agreement(&geometry, &freshest, &rescue, &log, &absent, &mut warnings, &options)
             .map_err(|refusal| if is_built { refusal } else { refusal.because(UNBUILT) })
             .map_err(|refusal| refusal.because(&missing_text(&geometry, &missing, &left_out)))?;
