@@ -156,7 +156,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "torn-record-believed",
         broken: "partial parity of the stripe log is replayed although its checksum is wrong",
-        by: Test("stripe_log::a_loss_of_power_and_of_members_costs_nothing_but_what_was_being_written"),
+        by: Test("stripe_log::partial_parity_that_was_torn_is_not_replayed"),
     },
     Mutant {
         name: "oldest-entry-replayed",

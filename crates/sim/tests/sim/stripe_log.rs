@@ -94,6 +94,16 @@ fn a_parity_that_leaves_while_its_batch_waits_does_not_count_as_current() {
     assert_eq!(seen.wrong, [""; 0]);
 }
 
+/// Power goes while a record is written, so that its head is whole and its partial parity is not.
+#[test]
+fn partial_parity_that_was_torn_is_not_replayed() {
+    const SEED: u64 = 1183;
+    let (mut seen, mut random) = (Seen::default(), Random::new(SEED));
+    let shape = shape(&mut random, true);
+    play(SEED, shape, random, &mut seen, |_| {});
+    assert_eq!(seen.wrong, [""; 0]);
+}
+
 /// A RAID-6 of which a member fails, and a spare takes its slot.
 fn play_with_spare(seed: u64, seen: &mut Seen) {
     let mut random = Random::new(seed);
