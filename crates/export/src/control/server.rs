@@ -24,7 +24,6 @@ use axum::routing::{MethodFilter, on};
 use axum::serve::Listener;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::Service as _;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use io::net::{SocketAccess, SocketNode, listen_unix};
