@@ -118,7 +118,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         let gives_up_log = (self.has_stripe_log() && policy != ConsistencyPolicy::StripeLog)
             || (self.has_parity_log() && policy != ConsistencyPolicy::PartialParity);
-        if gives_up_log && self.core.health.trust.get() == ParityTrust::Members {
+        if gives_up_log && !self.core.is_whole() && self.core.health.trust.get() == ParityTrust::Members {
             // Should power go before the resync has ended, the array would start by force alone.
             let refusal =
                 Refusal::new("the array lacks a member and is not resynced yet: its log vouches for its parity");

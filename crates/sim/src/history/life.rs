@@ -198,9 +198,11 @@ impl Runner<'_> {
         let strained = forced || is_beyond || self.has_parity() && !agreed && impaired.contains(&true);
         self.shared.lenient.set(self.history.beyond || strained || self.is_rotten.get());
         self.shared.failed.set(false);
+        let is_given_up = array.status().warnings.iter().any(|text| text.contains("log cannot be used"));
         let log = match array.status().consistency_policy {
             "ppl" => Some("lives with a partial parity log"),
             "log" => Some("lives with a stripe log"),
+            _ if is_given_up => Some("lives whose log was given up, after a part of its replay"),
             _ => None,
         };
         if let Some(lives) = log {
