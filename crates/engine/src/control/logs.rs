@@ -247,9 +247,14 @@ pub(crate) fn may_replay(options: &AssembleOptions) -> bool {
 }
 
 impl Log {
-    /// Whether parity may stand in for the members that are missing. `missing` are slots without a current member.
+    /// Whether parity may stand in for members. `missing` are slots without a current one. A stripe log knows whether
+    /// parity was ever built, so that members may also fail later. md's partial parity log does not.
     pub(crate) fn agrees(&self, missing: &[Slot]) -> bool {
-        matches!(self, Self::Replayed(_) | Self::Stripes(_)) && !missing.is_empty()
+        match self {
+            Self::Stripes(_) => true,
+            Self::Replayed(_) => !missing.is_empty(),
+            Self::Untouched | Self::Unusable { .. } | Self::Void(_) | Self::Journal { .. } => false,
+        }
     }
 
     /// Whether the array goes on without its partial parity log. Once parity disagrees where no entry says so, md's next

@@ -104,6 +104,37 @@ fn partial_parity_that_was_torn_is_not_replayed() {
     assert_eq!(seen.wrong, [""; 0]);
 }
 
+#[test]
+fn after_a_replay_a_member_may_fail_before_the_resync_and_bad_blocks_need_no_force() {
+    for has_bad_block in [false, true] {
+        let world = World::new(1);
+        let course = async {
+            let scene = Scene::new(Shape::small(ConsistencyPolicy::StripeLog), &world).await;
+            let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
+            if has_bad_block {
+                // The first data chunk is on the first member.
+                let (faults, sector) = (scene.members[0].faults(), scene.shape.data_at..scene.shape.data_at + 512);
+                faults.bad_writes.borrow_mut().push(sector.clone());
+                faults.bad_reads.borrow_mut().push(sector);
+            }
+            write_once(&array).await;
+            let bad_bytes: u64 = array.status().members.iter().map(|member| member.bad_bytes).sum();
+            assert_eq!(bad_bytes > 0, has_bad_block);
+            drop(array);
+            scene.members.iter().for_each(SimMember::end_of_process);
+            let array =
+                assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("the log was replayed");
+            assert!(!array.status().in_agreement, "a resync is due");
+            if !has_bad_block {
+                array.fail(&scene.members[0].name()).await.expect("parity stands in for it");
+            }
+            let read = array.read(0, array.pool().take(512)).await.expect("parity gives it");
+            assert_eq!(read[..], [1; 512]);
+        };
+        world.run(course, || false).expect("the power does not go");
+    }
+}
+
 /// A RAID-6 of which a member fails, and a spare takes its slot.
 fn play_with_spare(seed: u64, seen: &mut Seen) {
     let mut random = Random::new(seed);

@@ -110,8 +110,6 @@ pub(super) fn agreement(
     match geometry.level().redundancy() {
         _ if resync == Resync::Clean && rescue.taken.is_empty() => Ok(Agreement::AGREED),
         Redundancy::Parity if log.agrees(&warnings.missing) => Ok(Agreement::trusted(geometry, absent, resync)),
-        // A member that fails before the resync is no other case than one that was missing already.
-        Redundancy::Parity if matches!(log, Log::Stripes(_)) => Ok(Agreement::trusted(geometry, absent, resync)),
         Redundancy::None | Redundancy::Copies if rescue.taken.is_empty() => Ok(Agreement::due(resync)),
         Redundancy::None => Ok(Agreement::AGREED),
         Redundancy::Copies => Ok(Agreement::due(Resync::From(Sectors(0)))),
