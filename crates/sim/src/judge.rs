@@ -14,7 +14,8 @@
 //!
 //! md replays the partial parity logs of an array that is not clean. So nothing then needs a resync: parity agrees
 //! everywhere, also while any one member is missing. Such a member's data is legal, except in blocks with a write in
-//! doubt, which may hold anything.
+//! doubt, which may hold anything. It replays the write journal whenever it starts an array. After that, such a member's
+//! data is legal without an exception.
 //!
 //! md reads a replacement up to its recovery offset. If there is one, everything is checked twice: with the replaced
 //! member in the slot, and with the replacement.
@@ -22,6 +23,7 @@
 //! Facts: `drivers/md/md.c` (`super_1_validate`, `analyze_sbs`), `md-bitmap.c`
 //! (`md_bitmap_read_sb`, `read_sb_page`), md(4).
 
+use crate::journal::{self, Blocks};
 use crate::parity_log::Log;
 use crate::rows::{Row, SECTOR_BYTES};
 use crate::truth::{Look, Truth};
@@ -102,8 +104,17 @@ struct Verdict<'a> {
     slots: Vec<Option<Rc<Accepted<'a>>>>,
     /// Where md's resync begins; `None` when the array is clean.
     resync: Option<u64>,
-    /// The geometry of an array whose partial parity logs are replayed.
-    logged: Option<Parity>,
+    /// The log that md replays before it uses the array.
+    log: Option<Logged<'a>>,
+}
+
+/// A log against the write hole.
+#[derive(Clone)]
+enum Logged<'a> {
+    /// The members' partial parity logs, of an array with this geometry.
+    PartialParity(Parity),
+    /// The write journal, as the blocks that it gives the members.
+    Journal(Rc<Blocks<'a>>),
 }
 
 /// Judges members with these contents, and the bitmap file.
@@ -129,7 +140,7 @@ pub fn judge(
         rows.try_for_each(|(row, unread)| verdict.check_row(row, truth, *unread, block_bytes))
     };
     for verdict in assemble(images, file, is_any_replaced)? {
-        if verdict.logged.is_none() {
+        if verdict.log.is_none() {
             check(&verdict)?;
         }
         for lost in verdict.losses() {
@@ -210,12 +221,20 @@ fn assemble<'a>(
     {
         return Err(format!("md may expect a partial parity log, but member {} has none", without.number));
     }
+    let is_journal = |own: &Superblock| own.own_role() == DeviceRole::Journal && own.events + 1 >= freshest.events;
+    let journal = superblocks.iter().zip(images).find(|(own, _)| is_journal(own));
     let file = file.filter(|_| freshest.bitmap.is_none()).and_then(|bytes| bitmap_file(bytes, freshest)).map(Rc::new);
-    let logged = match Geometry::new(&freshest.shape(&[])) {
-        Ok(Geometry::Parity(parity)) if freshest.ppl.is_some() && resync.is_some() => Some(parity),
+    let log = match Geometry::new(&freshest.shape(&[])) {
+        Ok(Geometry::Parity(parity)) if freshest.ppl.is_some() && resync.is_some() => {
+            Some(Logged::PartialParity(parity))
+        }
+        Ok(Geometry::Parity(parity)) if freshest.journal => {
+            let (own, image) = journal.ok_or("md would refuse the array: its journal is not there, or stale")?;
+            Some(Logged::Journal(Rc::new(journal::replayed(image, own, &parity)?)))
+        }
         _ => None,
     };
-    let verdict = |slots| Verdict { file: file.clone(), slots, resync, logged: logged.clone() };
+    let verdict = |slots| Verdict { file: file.clone(), slots, resync, log: log.clone() };
     let changed = successors.iter().zip(&slots).map(|(new, old)| new.clone().or_else(|| old.clone())).collect();
     let is_any = successors.iter().any(Option::is_some);
     Ok([Some(slots), is_any.then_some(changed)].into_iter().flatten().map(verdict).collect())
@@ -264,21 +283,44 @@ fn accept<'a>(number: usize, own: &Superblock, freshest: &Superblock, image: &'a
 impl<'a> Verdict<'a> {
     /// The losses before a replay of the logs: none, and each member of a complete array.
     fn losses(&self) -> Vec<Option<usize>> {
-        match &self.logged {
+        let is_whole = self.slots.iter().all(Option::is_some);
+        match &self.log {
             None => Vec::new(),
-            Some(_) if self.slots.iter().any(Option::is_none) => vec![None],
-            Some(_) => std::iter::once(None).chain((0..self.slots.len()).map(Some)).collect(),
+            Some(Logged::Journal(_)) if self.resync.is_some() => vec![None], // a resync is owed beside it
+            Some(_) if is_whole => std::iter::once(None).chain((0..self.slots.len()).map(Some)).collect(),
+            Some(_) => vec![None],
         }
     }
 
-    /// The array after a replay of its logs, with the member in `lost` missing. Nothing is resynced any more.
+    /// The array after a replay of its log, with the member in `lost` missing.
     fn replayed_without(&self, lost: Option<usize>) -> Result<Self, String> {
         let mut replayed = self.clone();
-        replayed.resync = None;
         if let Some(lost) = lost {
             replayed.slots[lost] = None;
         }
-        let Some(parity) = &self.logged else { return Ok(replayed) };
+        match &self.log {
+            None => Ok(replayed),
+            Some(Logged::Journal(blocks)) => {
+                replayed.put(blocks);
+                Ok(replayed)
+            }
+            Some(Logged::PartialParity(parity)) => replayed.with_parity_of_logs(parity),
+        }
+    }
+
+    /// Writes a journal's blocks to the members that are there.
+    fn put(&mut self, blocks: &Blocks<'_>) {
+        for ((slot, at), block) in blocks {
+            let Some(member) = &mut self.slots[slot.index()] else { continue };
+            let sectors = (*at..).step_by(SECTOR_BYTES).zip(block.chunks(SECTOR_BYTES));
+            Rc::make_mut(member).replayed.extend(sectors.map(|(at, sector)| (at, sector.to_vec())));
+        }
+    }
+
+    /// The array after a replay of its partial parity logs. Nothing is resynced any more.
+    fn with_parity_of_logs(self, parity: &Parity) -> Result<Self, String> {
+        let mut replayed = self;
+        replayed.resync = None;
         for index in 0..replayed.slots.len() {
             let Some(member) = replayed.slots[index].clone() else { continue };
             let Some(log) = &member.log else { return Err(format!("slot {index} has no partial parity log")) };
@@ -351,7 +393,8 @@ impl<'a> Verdict<'a> {
                 None if sum.is_zero() => {}
                 None => return Err(format!("P is wrong at component byte {}", row.component.0)),
                 Some(index)
-                    if self.logged.is_some() && !truth.is_block_certain(row.data[index].sector, block_bytes) => {}
+                    if matches!(self.log, Some(Logged::PartialParity(_)))
+                        && !truth.is_block_certain(row.data[index].sector, block_bytes) => {}
                 Some(index) => {
                     let sector = row.data[index].sector;
                     let found = sum.bytes();

@@ -11,6 +11,7 @@ pub mod foreign;
 // The histories have no tests of their own and take long to compile, so the other modules' tests go without them.
 #[cfg(not(test))]
 pub mod history;
+mod journal;
 pub mod judge;
 mod kept_memory;
 pub mod member;

@@ -1,4 +1,4 @@
-//! What `examine` shows of one member's bitmap, bad-block log, stripe log and reshape: plain, serializable values. Their
+//! What `examine` shows of one member's bitmap, logs and reshape: plain, serializable values. Their
 //! fields are a stable interface (`docs/json.md`).
 //!
 //! It only reads. A log that cannot be read is left out: assembly names it and says why.
@@ -8,10 +8,14 @@ use crate::control::inspect::{Found, read_bad_blocks};
 use crate::control::names::{level_name, uuid_text};
 use crate::metadata::bitmap::load::read_bitmap;
 use crate::metadata::bitmap::named::Named;
+use crate::metadata::journal::found::Blocks;
+use crate::metadata::partial_parity::newest;
 use crate::metadata::stripe_log::found::{check_current, of_member, records_of};
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use format::bitmap::{BitmapSuper, Kind};
+use format::geometry::Level;
+use format::journal::{BLOCK_BYTES, Payload};
 use format::stripe_log::{Header, Place};
 use format::superblock::{DeviceFlags, DeviceRole, Reshape, Resync, Superblock};
 use format::text::quoted;
@@ -88,18 +92,14 @@ impl StripeLogExamined {
     /// The log of a member; `None` if there is none.
     async fn of<M: Member>(name: &str, member: &M, superblock: &Superblock, pool: &Pool) -> Option<Self> {
         let at = Place::start(superblock).ok()?.0;
-        let reason = |refusal: Refusal| match refusal.field {
-            Some(field) => format!("{field}: {}", refusal.reason),
-            None => refusal.reason,
-        };
         match of_member(member, name, superblock, pool).await {
             Ok(found) => {
                 let (header, place) = found?;
-                let void = check_current(name, superblock, &header, &place).err().map(reason);
+                let void = check_current(name, superblock, &header, &place).err().map(reason_of);
                 let contents = Some(StripeLogContents::of(name, member, &header, &place, pool).await);
                 Some(Self { at, void, contents })
             }
-            Err(refusal) => Some(Self { at, void: Some(reason(refusal)), contents: None }),
+            Err(refusal) => Some(Self { at, void: Some(reason_of(refusal)), contents: None }),
         }
     }
 }
@@ -118,6 +118,121 @@ impl StripeLogContents {
             records: records.as_ref().map(Vec::len),
             entries: records.map(|records| records.iter().map(|record| record.entries.len()).sum()),
         }
+    }
+}
+
+/// The partial parity log of a member: the consistency policy `ppl`.
+#[derive(Debug, Clone, Serialize)]
+pub struct ParityLogExamined {
+    /// Where it begins.
+    pub at: u64,
+    /// Bytes that it may take.
+    pub bytes: u64,
+    /// Whether it keeps several headers, one behind the other. A replay uses the newest.
+    pub multiple: bool,
+    /// What the newest header says; `None` where that is torn, damaged, or cannot be read.
+    pub contents: Option<ParityLogContents>,
+    /// Why there are no contents.
+    pub defect: Option<String>,
+}
+
+/// What the newest header of a partial parity log says.
+#[derive(Debug, Clone, Serialize)]
+pub struct ParityLogContents {
+    /// The header's number; each one is greater than the one before.
+    pub generation: u64,
+    /// Its entries, each a write to one stripe. After an unclean stop a replay makes their parity right.
+    pub entries: usize,
+}
+
+impl ParityLogExamined {
+    /// The log of a member; `None` if there is none.
+    async fn of<M: Member>(name: &str, member: &M, superblock: &Superblock, pool: &Pool) -> Option<Self> {
+        let (place, at) = (superblock.ppl?, superblock.ppl_at()?.0);
+        let (contents, defect) = match newest(name, member, superblock, pool).await {
+            Ok(Some((header, _))) => {
+                (Some(ParityLogContents { generation: header.generation, entries: header.entries.len() }), None)
+            }
+            Ok(None) => (None, Some("its header is torn".to_owned())),
+            Err(refusal) => (None, Some(reason_of(refusal))),
+        };
+        let bytes = Sectors(place.sectors.into()).bytes();
+        Some(Self { at, bytes, multiple: place.multiple, contents, defect })
+    }
+}
+
+/// The write journal that a device holds.
+#[derive(Debug, Clone, Serialize)]
+pub struct JournalExamined {
+    /// Where its ring begins.
+    pub at: u64,
+    /// Bytes of the ring.
+    pub bytes: u64,
+    /// The byte of the ring at which the log begins.
+    pub tail: u64,
+    /// The log; `None` where none begins there, or it cannot be read.
+    pub contents: Option<JournalContents>,
+    /// Why there are no contents.
+    pub defect: Option<String>,
+}
+
+/// The log in a write journal.
+#[derive(Debug, Clone, Serialize)]
+pub struct JournalContents {
+    /// The number that the next meta block gets.
+    pub sequence: u64,
+    /// Bytes of the ring from the tail to the log's end.
+    pub used_bytes: u64,
+    /// Meta blocks.
+    pub meta_blocks: usize,
+    /// Blocks of 4096 bytes of data that they list.
+    pub data_blocks: usize,
+    /// Rows of stripes whose parity they list.
+    pub parity_rows: usize,
+}
+
+impl JournalExamined {
+    /// The journal on a device; `None` if it is no journal.
+    async fn of<M: Member>(name: &str, member: &M, superblock: &Superblock, pool: &Pool) -> Option<Self> {
+        (superblock.own_role() == DeviceRole::Journal).then_some(())?;
+        let parities = if superblock.level == Level::Raid6 { 2 } else { 1 };
+        let blocks = Blocks::of(name, member, superblock, parities, pool);
+        let contents = JournalContents::of(&blocks).await;
+        let tail = superblock.journal_tail.unwrap_or_default().checked_bytes().unwrap_or(u64::MAX);
+        Some(Self {
+            at: superblock.data_at().0,
+            bytes: blocks.ring.blocks() * BLOCK_BYTES as u64,
+            tail,
+            defect: contents.as_ref().err().cloned().map(reason_of),
+            contents: contents.ok(),
+        })
+    }
+}
+
+impl JournalContents {
+    async fn of<M: Member>(blocks: &Blocks<'_, M>) -> Result<Self, Refusal> {
+        let mut log = blocks.log().await?;
+        let (mut meta_blocks, mut data_blocks, mut parity_rows) = (0, 0, 0);
+        while let Some(block) = log.next().await? {
+            meta_blocks += 1;
+            for payload in &block.payloads {
+                match payload {
+                    Payload::Data { .. } => data_blocks += 1,
+                    Payload::Parity { .. } => parity_rows += 1,
+                    Payload::Flush { .. } => {}
+                }
+            }
+        }
+        let used_bytes = log.used * BLOCK_BYTES as u64;
+        Ok(Self { sequence: log.sequence, used_bytes, meta_blocks, data_blocks, parity_rows })
+    }
+}
+
+/// Why a log cannot be read, or does not count.
+fn reason_of(refusal: Refusal) -> String {
+    match refusal.field {
+        Some(field) => format!("{field}: {}", refusal.reason),
+        None => refusal.reason,
     }
 }
 
@@ -211,6 +326,10 @@ pub struct Examination {
     pub bad_blocks: Option<BadBlocksExamined>,
     /// The stripe log; `None` where there is none.
     pub stripe_log: Option<StripeLogExamined>,
+    /// The partial parity log; `None` where there is none.
+    pub parity_log: Option<ParityLogExamined>,
+    /// The write journal, if this is its device.
+    pub journal: Option<JournalExamined>,
     /// The member is read only where no other can serve.
     pub write_mostly: bool,
     /// Requests to the member fail fast instead of being retried.
@@ -266,6 +385,8 @@ impl Examination {
             bad_blocks_at: superblock.bad_blocks_at().map(|at| at.0),
             bad_blocks: None,
             stripe_log: None,
+            parity_log: None,
+            journal: None,
             write_mostly: superblock.device_flags.contains(DeviceFlags::WRITE_MOSTLY),
             failfast: superblock.device_flags.contains(DeviceFlags::FAIL_FAST),
             logical_block_bytes: superblock.logical_block_bytes,
@@ -299,6 +420,8 @@ impl Examination {
             self.bad_blocks = Some(BadBlocksExamined { ranges: bad.len(), bytes, entries: bad });
         }
         self.stripe_log = StripeLogExamined::of(&name, member, superblock, pool).await;
+        self.parity_log = ParityLogExamined::of(&name, member, superblock, pool).await;
+        self.journal = JournalExamined::of(&name, member, superblock, pool).await;
         self
     }
 }

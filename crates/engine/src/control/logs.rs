@@ -207,7 +207,7 @@ pub(crate) async fn replay<M: Member>(
     if !(may_replay(options) && (is_due || mutant!("log-of-clean-array-replayed"))) {
         return Log::Untouched;
     }
-    match partial_parity::replay(parity, &freshest.set_uuid, slots, pool).await {
+    match partial_parity::replay(parity, slots, pool).await {
         Ok(replayed) => Log::Replayed(replayed),
         Err(reason) => Log::Unusable { log: PARITY_LOG, reason },
     }

@@ -24,6 +24,7 @@ use crate::seam::member::Member;
 use crate::seam::observe::Why;
 use format::geometry::Parity;
 use format::partial_parity::{HEADER_BYTES, Header, Repair, TORN, checksum};
+use format::superblock::Superblock;
 use format::units::{MemberByte, SECTOR_BYTES};
 use std::ops::Range;
 use std::rc::Rc;
@@ -33,15 +34,11 @@ use std::rc::Rc;
 /// # Errors
 /// When a log cannot be read, or is not of this array, or a member can neither be read nor written where it says: parity
 /// may then be wrong there.
-pub(crate) async fn replay<M: Member>(
-    parity: &Parity,
-    set_uuid: &[u8; 16],
-    slots: &Slots<M>,
-    pool: &Pool,
-) -> Result<Replayed, Refusal> {
+pub(crate) async fn replay<M: Member>(parity: &Parity, slots: &Slots<M>, pool: &Pool) -> Result<Replayed, Refusal> {
     let mut replayed = Replayed::default();
     for (index, device) in slots.iter().enumerate().filter_map(|(index, device)| Some((index, device.as_ref()?))) {
-        let Some((header, mut at)) = newest(device, set_uuid, pool).await? else {
+        let superblock = device.superblock.borrow().clone();
+        let Some((header, mut at)) = newest(&device.name, &device.member, &superblock, pool).await? else {
             replayed.torn += 1;
             continue;
         };
@@ -66,26 +63,29 @@ pub(crate) async fn replay<M: Member>(
 }
 
 /// The newest header of a member's log, and where its partial parity begins; `None` if it is torn.
-async fn newest<M: Member>(
-    device: &Device<M>,
-    set_uuid: &[u8; 16],
+///
+/// # Errors
+/// When the member has no such log, it cannot be read, or is not of this array.
+pub(crate) async fn newest<M: Member>(
+    name: &str,
+    member: &M,
+    superblock: &Superblock,
     pool: &Pool,
 ) -> Result<Option<(Header, MemberByte)>, Refusal> {
-    let superblock = device.superblock.borrow().clone();
     let (Some(place), Some(start)) = (superblock.ppl, superblock.ppl_at()) else {
         let reason = "it has no partial parity log, but other members have one";
-        return Err(Refusal::new(reason).of(&device.name).field("superblock.feature_map"));
+        return Err(Refusal::new(reason).of(name).field("superblock.feature_map"));
     };
     let room = u64::from(place.sectors) * SECTOR_BYTES;
     let (mut offset, mut newest): (u64, Option<(Header, MemberByte)>) = (0, None);
     while offset + HEADER_BYTES as u64 <= room {
         let at = MemberByte(start.0 + offset);
-        let bytes = read(device, at, HEADER_BYTES as u64, pool).await?;
-        let header = match Header::decode(&bytes, set_uuid, room - offset) {
+        let bytes = read(name, member, at, HEADER_BYTES as u64, pool).await?;
+        let header = match Header::decode(&bytes, &superblock.set_uuid, room - offset) {
             Ok(header) => header,
             Err(_) if newest.is_some() => break,
             Err(defect) if defect.field == TORN => break,
-            Err(defect) => return Err(Refusal::defect(&device.name, defect)),
+            Err(defect) => return Err(Refusal::defect(name, defect)),
         };
         if newest.as_ref().is_some_and(|(before, _)| before.generation > header.generation) {
             break;
@@ -99,9 +99,9 @@ async fn newest<M: Member>(
     Ok(newest)
 }
 
-async fn read<M: Member>(device: &Device<M>, at: MemberByte, bytes: u64, pool: &Pool) -> Result<Vec<u8>, Refusal> {
-    let unreadable = |reason| Refusal::new(reason).of(&device.name).field("partial parity log");
-    read_bytes(&device.member, pool, at, bytes).await.map_err(unreadable)
+async fn read<M: Member>(name: &str, member: &M, at: MemberByte, bytes: u64, pool: &Pool) -> Result<Vec<u8>, Refusal> {
+    let unreadable = |reason| Refusal::new(reason).of(name).field("partial parity log");
+    read_bytes(member, pool, at, bytes).await.map_err(unreadable)
 }
 
 /// The partial parity of an entry.
@@ -113,7 +113,11 @@ struct Partial<'a, M> {
 
 impl<M: Member> Partial<'_, M> {
     async fn is_sound(&self, expected: u32, pool: &Pool) -> Result<bool, Refusal> {
-        Ok(checksum(&read(self.device, self.at, self.bytes, pool).await?) == expected)
+        Ok(checksum(&self.read(self.at, self.bytes, pool).await?) == expected)
+    }
+
+    async fn read(&self, at: MemberByte, bytes: u64, pool: &Pool) -> Result<Vec<u8>, Refusal> {
+        read(&self.device.name, &self.device.member, at, bytes, pool).await
     }
 }
 
@@ -145,7 +149,7 @@ impl<M: Member> Settle<M> for Replay<'_, M> {
             0 => vec![0; (rows.end - rows.start) as usize],
             _ => {
                 let at = MemberByte(self.partial.at.0 + (rows.start - self.repair.rows.start));
-                read(parity, at, rows.end - rows.start, self.pool).await?
+                self.partial.read(at, rows.end - rows.start, self.pool).await?
             }
         };
         chunks.known.iter().for_each(|(_, bytes)| add(&mut sum, bytes));

@@ -3,6 +3,7 @@
 use crate::support::nbd::Nbd;
 use crate::support::{Server, Workplace, parsed};
 use rustix::process::Signal;
+use std::os::unix::fs::FileExt;
 
 const CREATE: &str = "create --level 5 --chunk 16K --size 8M --consistency-policy ppl a b c";
 
@@ -252,4 +253,58 @@ fn a_killed_server_of_an_array_with_a_write_journal_has_lost_nothing_and_needs_n
     // The members that were not there lack the replay.
     let read = here.run("read a b c d j --length 4M");
     assert!(read.ok().stdout == bytes && read.stderr.contains("not used: stale"), "{}", read.stderr);
+}
+
+/// What `examine` says of the devices' logs, by the name of its field.
+fn logs(here: &Workplace, devices: &str, field: &str) -> Vec<serde_json::Value> {
+    let run = here.run(&format!("examine --json {devices}"));
+    let members = parsed(&run.text())["members"].as_array().expect("members").clone();
+    members.into_iter().map(|mut member| member[field].take()).collect()
+}
+
+/// Overwrites 4 KiB of a device.
+fn damage(here: &Workplace, device: &str, at: u64) {
+    let file = std::fs::OpenOptions::new().write(true).open(here.path().join(device)).expect("it is there");
+    file.write_all_at(&[0xa5; 4096], at).expect("it can be written");
+}
+
+#[test]
+fn logs_are_examined_after_a_stop_after_a_kill_and_when_they_are_damaged() {
+    let table = [
+        ("--consistency-policy ppl a b c", "a b c", "parity_log", "partial parity log"),
+        ("--write-journal j a b c", "a b c j", "journal", "write journal"),
+    ];
+    for (create, devices, field, words) in table {
+        let here = Workplace::new();
+        here.run(&format!("create --level 5 --chunk 16K --size 8M {create}")).ok();
+        let count = |log: &serde_json::Value, name: &str| log["contents"][name].as_u64().unwrap_or_default();
+        let entries = |logs: &[serde_json::Value]| -> u64 {
+            logs.iter().map(|log| count(log, "entries") + count(log, "data_blocks")).sum()
+        };
+        let found = logs(&here, devices, field);
+        assert_eq!(found.iter().filter(|log| !log.is_null()).count(), if field == "journal" { 1 } else { 3 });
+        assert_eq!(entries(&found), 0, "{found:?}");
+
+        let server = Server::of(&here, &format!("serve {devices} --nbd unix:n --control k"));
+        let mut client = Nbd::connect(here.path().join("n").to_str().expect("UTF-8"));
+        for at in [0, 20 << 10] {
+            client.request(1, at, 4096, &[7; 4096]);
+            assert_eq!(client.reply(), at);
+        }
+        server.signal(Signal::KILL);
+        assert_eq!(server.wait(), None);
+        let found = logs(&here, devices, field);
+        assert!(entries(&found) > 0, "{found:?}");
+        let text = here.run(&format!("examine {devices}")).ok().text();
+        assert!(text.contains(words), "{text}");
+
+        // Where each log begins. A journal's tail is a place in its ring.
+        for (device, log) in devices.split(' ').zip(&found).filter(|(_, log)| !log.is_null()) {
+            damage(&here, device, log["at"].as_u64().expect("a place") + log["tail"].as_u64().unwrap_or(0));
+            let damaged = logs(&here, device, field).swap_remove(0);
+            assert!(damaged["contents"].is_null() && damaged["defect"].is_string(), "{damaged}");
+        }
+        let text = here.run(&format!("examine {devices}")).ok().text();
+        assert!(text.contains("superblock.journal_tail: no journal begins") || text.contains("ppl."), "{text}");
+    }
 }

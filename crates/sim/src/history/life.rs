@@ -202,6 +202,10 @@ impl Runner<'_> {
         let log = match array.status().consistency_policy {
             "ppl" => Some("lives with a partial parity log"),
             "log" => Some("lives with a stripe log"),
+            "journal" => {
+                self.tally.count("lives with a write journal");
+                None // a replay writes whole rows
+            }
             _ if is_given_up => Some("lives whose log was given up, after a part of its replay"),
             _ => None,
         };
@@ -281,7 +285,7 @@ impl Runner<'_> {
         let struck = self.struck.borrow().clone();
         let offered = self.present().filter(|(slot, member)| !struck[*slot] && !member.faults().gone.get());
         let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
-        let members = offered.map(|(_, member)| candidate(member)).collect();
+        let members = offered.map(|(_, member)| member).chain(&self.journal).map(candidate).collect();
         let offer = Offer {
             bitmap: with_file.then(|| candidate(&self.file)),
             write_buffer: self.is_buffered().then(|| self.buffer.lend()),

@@ -13,6 +13,7 @@ use super::life::Keepers;
 use super::old_superblock::old_superblock;
 use super::others::Strays;
 use super::requests::Shared;
+use super::setup::newcomer;
 use super::step::{Cut, History, Step};
 use super::tally::Tally;
 use crate::checksums::examine;
@@ -20,7 +21,7 @@ use crate::judge::judge;
 use crate::member::SimMember;
 use crate::rows::{Row, rows};
 use crate::truth::Truth;
-use engine::create::create;
+use engine::create::{Newcomers, create_announced};
 use engine::{Array, Clock, Pool};
 use format::geometry::Geometry;
 use format::superblock::{Superblock, Version, decode};
@@ -69,6 +70,8 @@ pub(super) struct Runner<'a> {
     pub(super) random: RefCell<Random>,
     pub(super) pool: Pool,
     pub(super) members: Vec<SimMember>,
+    /// The device of the write journal, if there is one. No fault befalls it.
+    pub(super) journal: Option<SimMember>,
     /// A file for the bitmap.
     pub(super) file: SimMember,
     pub(super) has_file: Cell<bool>,
@@ -130,6 +133,13 @@ impl<'a> Runner<'a> {
                 .with_promptness(setup.prompt)
         };
         let members = (0..setup.members()).map(member).collect();
+        let journal = setup.journal_bytes.map(|bytes| {
+            SimMember::new("journal".to_owned(), &world, vec![0; bytes as usize], boundaries.clone())
+                .with_blocks(setup.block_bytes)
+                .with_tears(setup.tear_bytes)
+                .with_slowness(setup.slowness)
+                .with_promptness(setup.prompt)
+        });
         let file = SimMember::new("bitmap".to_owned(), &world, vec![0; FILE_BYTES], boundaries.clone());
         let presence = |number| if Some(number) == setup.absent { Presence::Never } else { Presence::There };
         let shared = Shared {
@@ -149,6 +159,7 @@ impl<'a> Runner<'a> {
             random: RefCell::new(random),
             pool: Pool::new(4 << 20),
             members,
+            journal,
             file: file.with_tears(setup.tear_bytes),
             has_file: Cell::new(false),
             boundaries,
@@ -196,7 +207,9 @@ impl<'a> Runner<'a> {
         let (newcomers, spares) = setup.newcomers(&self.members);
         let clock = self.world.clock();
         let recipe = setup.recipe();
-        let made = create(&recipe, &newcomers, &spares, &self.pool, &clock, &|_, _| {});
+        let journal = self.journal.as_ref().map(|journal| newcomer(self.members.len(), journal));
+        let newcomers = Newcomers { slots: &newcomers, spares: &spares, journal: journal.as_ref() };
+        let made = create_announced(&recipe, newcomers, &self.pool, &clock, &|_, _| {}, &|| {});
         let made = self.world.run(made, || false).expect("the run is not stopped");
         made.map_err(|refusal| format!("the array cannot be created: {refusal}"))?;
         if setup.is_old() {
@@ -283,7 +296,7 @@ impl<'a> Runner<'a> {
 
     /// A dropped array must release its members, whatever it was doing.
     fn check_nothing_is_left(&self) -> Result<(), String> {
-        match self.members.iter().chain([&self.file]).find(|member| member.is_held()) {
+        match self.devices().find(|member| member.is_held()) {
             None => Ok(()),
             Some(member) => Err(format!("{} is still held after its array was dropped", member.name())),
         }
@@ -293,7 +306,7 @@ impl<'a> Runner<'a> {
         self.end_of_truth(end, others_follow);
         let random = &mut *self.random.borrow_mut();
         self.after_power_cut = matches!(end, Step::PowerCut(_));
-        for member in self.members.iter().chain([&self.file]) {
+        for member in self.devices() {
             let faults = member.faults();
             if self.after_power_cut {
                 member.lose_power(random);
@@ -343,7 +356,8 @@ impl<'a> Runner<'a> {
         }
         self.check_strays()?;
         let in_sight = self.present().filter(|(number, _)| !self.is_out_of_sight(*number));
-        let images: Vec<_> = in_sight.map(|(_, member)| member.image()).collect();
+        let members = in_sight.map(|(_, member)| member).chain(&self.journal);
+        let images: Vec<_> = members.map(SimMember::image).collect();
         let images: Vec<&[u8]> = images.iter().map(|image| &image[..]).collect();
         if self.history.setup.integrity {
             self.check_checksums()?;
@@ -372,6 +386,11 @@ impl<'a> Runner<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The members, the write journal and the bitmap file.
+    fn devices(&self) -> impl Iterator<Item = &SimMember> {
+        self.members.iter().chain(&self.journal).chain([&self.file])
     }
 
     /// The members that belong to the array.
@@ -405,7 +424,7 @@ impl<'a> Runner<'a> {
 
     /// The end: all faults are over. Copies and parity must come to agree, and the contents must be legal.
     fn end(&mut self) -> Result<(), String> {
-        self.members.iter().chain([&self.file]).for_each(|member| member.faults().heal());
+        self.devices().for_each(|member| member.faults().heal());
         let life = async {
             let Some(array) = self.assemble().await else { return };
             if self.is_redundant() {

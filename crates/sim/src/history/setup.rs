@@ -34,6 +34,8 @@ pub struct Setup {
     pub has_log_room: bool,
     /// Whether the array begins with a stripe log, beside a bitmap or none.
     pub has_stripe_log: bool,
+    /// Bytes of the write journal, if the array has one.
+    pub journal_bytes: Option<u64>,
     /// The members' logical block.
     pub block_bytes: u32,
     /// The unit at which a loss of power tears writes.
@@ -168,6 +170,7 @@ impl Setup {
             consistency,
             has_log_room: false,
             has_stripe_log: false,
+            journal_bytes: None,
             block_bytes: if random.once_in(3) { 4096 } else { 512 },
             // A superblock 0.90 is 4 KiB and has no copy: if it is torn, the member is lost, to md as well.
             tear_bytes: if is_old || random.once_in(3) { 4096 } else { 512 },
@@ -217,6 +220,16 @@ impl Setup {
     pub(super) fn may_log_stripes(&self) -> bool {
         matches!(self.level, Level::Raid4 | Level::Raid5 | Level::Raid6)
             && matches!(self.version, Version::V1_1 | Version::V1_2)
+    }
+
+    /// Gives the array a write journal with room for `spare` blocks more than it needs. Parity has to be right from the
+    /// beginning: the superblocks of an array with a journal call it clean.
+    pub(super) fn journal_writes(&mut self, spare: u64) {
+        /// A batch takes at most a quarter of the ring.
+        const BATCHES: u64 = 4;
+        let blocks = BATCHES * (self.slots as u64 + 1) + spare;
+        self.journal_bytes = Some(METADATA_BYTES + blocks * 4096);
+        (self.consistency, self.unknown_contents) = (Consistency::Resync, false);
     }
 
     /// Whether a sweep has several windows.
@@ -299,13 +312,15 @@ impl Setup {
 
     /// The members of the slots and the spares, for creation.
     pub fn newcomers(&self, members: &[SimMember]) -> (Vec<Option<Newcomer<SimMember>>>, Vec<Newcomer<SimMember>>) {
-        let newcomer = |(number, member): (usize, &SimMember)| {
-            let candidate = Candidate { name: member.name(), member: member.clone() };
-            Newcomer { candidate, device_uuid: [number as u8; 16] }
-        };
-        let newcomers = members.iter().enumerate().map(newcomer);
+        let newcomers = members.iter().enumerate().map(|(number, member)| newcomer(number, member));
         let there = |(slot, newcomer)| (Some(slot) != self.absent).then_some(newcomer);
         let slots = newcomers.clone().take(self.slots).enumerate().map(there).collect();
         (slots, newcomers.skip(self.slots).collect())
     }
+}
+
+/// The member with this number, for creation.
+pub(super) fn newcomer(number: usize, member: &SimMember) -> Newcomer<SimMember> {
+    let candidate = Candidate { name: member.name(), member: member.clone() };
+    Newcomer { candidate, device_uuid: [number as u8; 16] }
 }

@@ -236,10 +236,15 @@ impl History {
         let mut stripe_logs = Random::new(seed ^ STRIPE_LOGS);
         let has_stripe_logs = stripe_logs.once_in(8) && !has_logs && setup.may_log_stripes();
         setup.has_stripe_log = has_stripe_logs && !stripe_logs.once_in(4);
+        let mut journals = Random::new(seed ^ JOURNALS);
+        let has_journal = journals.once_in(8) && !has_logs && !has_stripe_logs && setup.may_log_stripes();
+        if has_journal {
+            setup.journal_writes(*journals.pick(&[0, 5, 60]));
+        }
         let beyond = random.once_in(8);
         let mut steps = Chooser::new(&setup, &mut random).steps(&mut random);
         let mut others = Random::new(seed ^ OTHERS);
-        if others.once_in(8) && setup.level.is_redundant() {
+        if others.once_in(8) && setup.level.is_redundant() && !has_journal {
             steps = with_others(&setup, steps, &mut others);
         }
         use ConsistencyPolicy::{Bitmap, PartialParity, Resync, StripeLog};
@@ -258,6 +263,9 @@ const OTHERS: u64 = 0x7e5_021d;
 
 /// Likewise. With this number, no history in the table of mutants has a partial parity log.
 const PARITY_LOGS: u64 = 0x9a7a_1863;
+
+/// Likewise: with this number, no history in that table has a write journal. The model of md's use knows none.
+const JOURNALS: u64 = 0x10a4_2a15;
 
 /// Likewise: with this number, no history in that table has a stripe log.
 const STRIPE_LOGS: u64 = 0x57a1_b120;

@@ -41,7 +41,7 @@ pub(super) fn take_journal<M: Member>(
     let Some(index) = offered.iter().position(is_journal).filter(|_| offered.len() > 1) else { return (offered, None) };
     let Offered { name, member, found: Found { superblock, place } } = offered.remove(index);
     let device = Device::new(name, member, superblock, place, DeviceState::Journal, Vec::new(), context.clone());
-    (offered, Some(Journal::new(Rc::new(device))))
+    (offered, Some(Journal { device: Rc::new(device) }))
 }
 
 /// Refuses a journal that is not this array's, that was left behind, or that left all the members behind. In the last case
@@ -167,9 +167,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         row: u64,
         places: &DataOnly,
     ) -> Result<WholeRow, Refusal> {
-        let mut data = BTreeMap::new();
+        let (mut data, blocks) = (BTreeMap::new(), journal.blocks(parity, &self.core.pool));
         for (slot, at) in places {
-            data.insert(*slot, journal.read(*at, &self.core.pool).await?);
+            data.insert(*slot, blocks.read(*at).await?);
         }
         let stripe = parity.stripe(row / parity.chunk_bytes());
         let slots: Vec<Slot> = stripe.slots().collect();

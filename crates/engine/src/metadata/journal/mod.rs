@@ -6,7 +6,8 @@
 //!
 //! Space is given up when the ring is full: the batches at its begin have ended, the members are flushed, and the journal's
 //! superblock names a later begin. Only then is that space written again. [`log`] holds the log's state, [`ring`] knows where
-//! it stands, [`layout`] what a batch looks like. [`replay`] reads the log before the array runs.
+//! it stands, [`layout`] what a batch looks like. [`found`] reads the log, and [`replay`] writes it to the members before the
+//! array runs.
 //!
 //! As long as the array has its journal, its superblocks call it clean while it is in use, as md does: after a loss of power
 //! the replay leaves nothing to resync. If the journal fails, the array takes no more writes.
@@ -14,6 +15,7 @@
 //! Facts: `drivers/md/raid5-cache.c`; `super_1_sync` in `drivers/md/md.c` (`MD_JOURNAL_CLEAN`).
 
 mod change;
+pub(crate) mod found;
 mod layout;
 pub(crate) mod log;
 pub(crate) mod replay;

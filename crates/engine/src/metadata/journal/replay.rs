@@ -1,4 +1,4 @@
-//! Reads the write journal of an array, and writes to the members what they may lack, before the array is used. Of an
+//! Replays the write journal of an array ([`super::found`]): writes to the members what they may lack, before the array is used. Of an
 //! array that is only read, the caller gives members whose writes stay in memory.
 //!
 //! For a row of a stripe whose data and parity are in the journal, both are written to the members. A row of which the
@@ -12,13 +12,13 @@
 
 use crate::base::buffer::Pool;
 use crate::device::{Device, DeviceState};
+use crate::metadata::journal::found::Blocks;
 use crate::metadata::replay::Slots;
-use crate::seam::bytes::read_bytes;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
-use crate::seam::observe::Why;
+use crate::seam::observe::{Watched, Why};
 use format::geometry::{Parity, Role};
-use format::journal::{BLOCK_BYTES, MetaBlock, Payload, Ring, checksum};
+use format::journal::Payload;
 use format::units::{ArrayByte, ComponentByte, Sectors, Slot};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -26,8 +26,6 @@ use std::rc::Rc;
 /// The device that holds the journal.
 pub(crate) struct Journal<M> {
     pub(crate) device: Rc<Device<M>>,
-    ring: Ring,
-    set_uuid: [u8; 16],
 }
 
 /// What a row of a stripe has in the journal: the places of its blocks there.
@@ -59,22 +57,21 @@ struct Scan<'a, M> {
     parity: &'a Parity,
     slots: &'a Slots<M>,
     pool: &'a Pool,
+    blocks: &'a Blocks<'a, Watched<M>>,
     rows: BTreeMap<u64, Row>,
     whole: u64,
 }
 
 impl<M: Member> Journal<M> {
-    pub(crate) fn new(device: Rc<Device<M>>) -> Self {
-        let (ring, set_uuid) = {
-            let superblock = device.superblock.borrow();
-            (Ring::of(&superblock), superblock.set_uuid)
-        };
-        Self { device, ring, set_uuid }
-    }
-
     /// Where the log begins, by its superblock.
     pub(crate) fn tail(&self) -> Sectors {
         self.device.superblock.borrow().journal_tail.unwrap_or_default()
+    }
+
+    /// Its blocks.
+    pub(crate) fn blocks<'a>(&'a self, parity: &Parity, pool: &'a Pool) -> Blocks<'a, Watched<M>> {
+        let Device { name, member, superblock, .. } = &*self.device;
+        Blocks::of(name, member, &superblock.borrow(), parity.parities(), pool)
     }
 
     /// Replays the journal into the members of `slots`.
@@ -82,29 +79,15 @@ impl<M: Member> Journal<M> {
     /// # Errors
     /// When the journal cannot be read, or does not begin where its superblock says.
     pub(crate) async fn replay(&self, parity: &Parity, slots: &Slots<M>, pool: &Pool) -> Result<Replayed, Refusal> {
-        let ring = &self.ring;
-        let Some(first) = self.meta_block(self.tail(), parity, pool).await? else {
-            let reason = format!("no journal begins at sector {}, where its superblock says", self.tail().0);
-            return Err(Refusal::new(reason).of(&self.device.name).field("superblock.journal_tail"));
-        };
-        let mut scan = Scan { parity, slots, pool, rows: BTreeMap::new(), whole: 0 };
-        let (mut sequence, mut blocks) = (first.sequence, 0);
-        let mut next = Some(first);
-        while let Some(block) = next {
-            let own = 1 + block.payloads.iter().map(Payload::blocks).sum::<u64>();
-            if blocks + own > ring.blocks() || !(block.sequence == sequence || mutant!("journal-sequence-ignored")) {
-                break;
-            }
-            let mut at = ring.after(block.position, 1);
-            if !self.are_sound(at, &block, pool).await? && !mutant!("torn-journal-believed") {
-                break;
-            }
+        let blocks = &self.blocks(parity, pool);
+        let mut scan = Scan { parity, slots, pool, blocks, rows: BTreeMap::new(), whole: 0 };
+        let mut log = blocks.log().await?;
+        while let Some(block) = log.next().await? {
+            let mut at = blocks.ring.after(block.position, 1);
             for payload in &block.payloads {
                 self.take(at, payload, &mut scan).await?;
-                at = ring.after(at, payload.blocks());
+                at = blocks.ring.after(at, payload.blocks());
             }
-            (blocks, sequence) = (blocks + own, block.sequence.wrapping_add(1));
-            next = self.meta_block(at, parity, pool).await?;
         }
         let mut data_only = BTreeMap::new();
         for (row, found) in std::mem::take(&mut scan.rows) {
@@ -113,41 +96,7 @@ impl<M: Member> Journal<M> {
                 false => drop(data_only.insert(row, found.blocks)),
             }
         }
-        Ok(Replayed { whole: scan.whole, data_only, blocks, sequence })
-    }
-
-    /// The block at `at`.
-    pub(crate) async fn read(&self, at: Sectors, pool: &Pool) -> Result<Vec<u8>, Refusal> {
-        let place = self.device.absolute(self.ring.place(at));
-        let read = read_bytes(&self.device.member, pool, place, BLOCK_BYTES as u64).await;
-        read.map_err(|reason| Refusal::new(reason).of(&self.device.name).field("journal"))
-    }
-
-    /// The meta block at `at`; `None` where the journal ends.
-    async fn meta_block(&self, at: Sectors, parity: &Parity, pool: &Pool) -> Result<Option<MetaBlock>, Refusal> {
-        if !self.ring.holds(at) {
-            return Ok(None);
-        }
-        let bytes = self.read(at, pool).await?;
-        Ok(MetaBlock::decode(&bytes, at, parity.parities(), &self.set_uuid).ok())
-    }
-
-    /// Whether all blocks of a meta block are there. If one is not, power was lost while they were written.
-    async fn are_sound(&self, mut at: Sectors, block: &MetaBlock, pool: &Pool) -> Result<bool, Refusal> {
-        for payload in &block.payloads {
-            let checksums = match payload {
-                Payload::Data { checksum, .. } => std::slice::from_ref(checksum),
-                Payload::Parity { checksums, .. } => checksums,
-                Payload::Flush { .. } => &[],
-            };
-            for expected in checksums {
-                if checksum(&self.set_uuid, &self.read(at, pool).await?) != *expected {
-                    return Ok(false);
-                }
-                at = self.ring.after(at, 1);
-            }
-        }
-        Ok(true)
+        Ok(Replayed { whole: scan.whole, data_only, blocks: log.used, sequence: log.sequence })
     }
 
     /// Notes what one payload has of which row.
@@ -179,7 +128,7 @@ impl<M: Member> Journal<M> {
                 let row = scan.rows.entry(component).or_default();
                 for (index, role) in Role::parities(checksums.len() as u16).enumerate() {
                     let slot = parity.stripe(stripe).slot_of(role).expect("the level has this parity");
-                    row.blocks.insert(slot, self.ring.after(at, index as u64));
+                    row.blocks.insert(slot, scan.blocks.ring.after(at, index as u64));
                 }
                 row.has_parity = true;
             }
@@ -199,7 +148,7 @@ impl<M: Member> Journal<M> {
         let others_suffice = others_suffice(scan.parity, scan.slots);
         for (slot, at) in &found.blocks {
             if let Some(device) = &scan.slots[slot.index()] {
-                write(device, row, &self.read(*at, scan.pool).await?, others_suffice, scan.pool).await?;
+                write(device, row, &scan.blocks.read(*at).await?, others_suffice, scan.pool).await?;
             }
         }
         scan.whole += 1;

@@ -4,7 +4,8 @@ use crate::command::text::output::columns;
 use crate::command::text::size::Size;
 use crate::command::text::wording::utc;
 use engine::examined::{
-    BadBlocksExamined, Behind, BitmapExamined, Differs, Examination, ReshapeExamined, StripeLogExamined,
+    BadBlocksExamined, Behind, BitmapExamined, Differs, Examination, JournalExamined, ParityLogExamined,
+    ReshapeExamined, StripeLogExamined,
 };
 
 /// The metadata of a member.
@@ -27,6 +28,12 @@ pub(crate) fn examination(member: &Examination) -> String {
     ];
     if let Some(log) = &member.stripe_log {
         rows.push(("stripe log", stripe_log(log)));
+    }
+    if let Some(log) = &member.parity_log {
+        rows.push(("partial parity log", parity_log(log)));
+    }
+    if let Some(held) = &member.journal {
+        rows.push(("write journal", journal(held)));
     }
     if member.logical_block_bytes > 0 {
         rows.push(("blocks", format!("logical blocks of {} bytes", member.logical_block_bytes)));
@@ -91,6 +98,30 @@ fn stripe_log(log: &StripeLogExamined) -> String {
         Some(reason) => text + &format!("; void: {reason}"),
         None => text + "; it counts",
     }
+}
+
+fn parity_log(log: &ParityLogExamined) -> String {
+    let headers = if log.multiple { "several headers" } else { "one header" };
+    let contents = match &log.contents {
+        Some(contents) => format!("the newest has number {} and {} writes", contents.generation, contents.entries),
+        None => log.defect.clone().unwrap_or_default(),
+    };
+    format!("at byte {}, {}, {headers}; {contents}", log.at, Size(log.bytes))
+}
+
+fn journal(journal: &JournalExamined) -> String {
+    let contents = match &journal.contents {
+        Some(contents) => format!(
+            "{} used, {} meta blocks with {} blocks of data and {} rows of parity, next sequence {}",
+            Size(contents.used_bytes),
+            contents.meta_blocks,
+            contents.data_blocks,
+            contents.parity_rows,
+            contents.sequence
+        ),
+        None => journal.defect.clone().unwrap_or_default(),
+    };
+    format!("{} at byte {}, tail at byte {} of it; {contents}", Size(journal.bytes), journal.at, journal.tail)
 }
 
 fn reshape_text(reshape: &ReshapeExamined) -> String {
