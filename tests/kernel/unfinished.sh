@@ -13,6 +13,7 @@
 set -euo pipefail
 mdspace=$1
 sample=$2
+[[ $sample =~ ^[1-9][0-9]*$ ]] || { echo "SAMPLE is $sample, not a number from 1 on" >&2 && exit 2; }
 [ $# != 2 ] || set -- "$1" "$2" logs own journaled own_journaled shapes
 . "$(dirname "$0")/common.sh"
 
@@ -21,7 +22,7 @@ head -c $((16 << 20)) /dev/urandom >pool
 scene=
 RANDOM=26
 tried=0 lost=0
-after=(after0 after1 after2 after3)
+after=(after0 after1 after2 after3 after4)
 
 where() { echo "$scene"; }
 
@@ -158,9 +159,16 @@ own_cuts() {
 
 # ---------------------------------------------------------------- our stripe log, which the driver ignores
 
-# replayed_cut MISSING...: as `power_cut` and `compare`, of an array with a stripe log: mdspace writes to it first.
+# same_beside WRITE: what is read is `was`, but for what was being written.
+same_beside() {
+    local first=$((${1%:*} * 4096)) bytes=$((${1#*:} * 4096))
+    cmp -n $first was sure && cmp --ignore-initial=$((first + bytes)) was sure || fail "a block that nothing wrote is read wrong"
+}
+
+# replayed_cut WRITE IS_WHOLE MISSING...: as `power_cut` and `compare`, of an array with a stripe log: mdspace writes to it
+# first. A write to whole stripes (IS_WHOLE is 1) is not logged: what a missing member held of it may be anything.
 replayed_cut() {
-    local number gone=" $* " taken
+    local write=$1 is_whole=$2 number gone=" ${*:3} " taken
     cut=()
     for number in "${!members[@]}"; do
         hand cut "before$number" "after$number" "cut$number" $((data_at * 512)) $RANDOM 0:$((1 << 40)) || fail "$told"
@@ -170,7 +178,9 @@ replayed_cut() {
     local before=$told
     "$mdspace" read --output sure --overwrite "${cut[@]}" 2>notes || fail "read: $(<notes)"
     grep --quiet "its stripe log was replayed" notes || fail "no log was replayed: $(<notes)"
-    if grep --quiet "may have been under way" notes; then
+    if [ "$is_whole" = 1 ]; then
+        same_beside "$write"
+    elif grep --quiet "may have been under way" notes; then
         ((++lost))
     else
         hand either sure was is || fail "$told"
@@ -196,16 +206,19 @@ replayed_cut() {
 # log_cuts LEVEL COUNT WRITE...: writes to an array with a stripe log, which power cuts short, with as many members missing
 # afterwards as the level bears. mdspace replays the log, and stops the array. The driver then has the same bytes.
 log_cuts() {
-    local level=$1 count=$2 write missing
+    local level=$1 count=$2 write missing stripe is_whole
+    stripe=$(((count - 1 - (level == 6)) * 4))
     shift 2
     ours log "$level" "$count"
     for write in "$@"; do
         scene="our stripe log at level $level on $count members, $((${write#*:} * 4)) KiB at block ${write%:*}"
+        is_whole=$((${write%:*} % stripe == 0 && ${write#*:} % stripe == 0))
         killed_write "$write"
         for missing in $(seq -1 $((count - 1))); do
             sampled || continue
-            replayed_cut "$missing"
-            [ "$level" != 6 ] || [ "$missing" -lt 0 ] || replayed_cut "$missing" $(((missing + 1) % count))
+            replayed_cut "$write" $is_whole "$missing"
+            [ "$level" != 6 ] || [ "$missing" -lt 0 ] ||
+                replayed_cut "$write" $is_whole "$missing" $(((missing + 1) % count))
         done
         void_after_md
     done
@@ -458,11 +471,13 @@ reshapes=0 doubted=0
 logs() {
     cuts 3
     cuts 4
-    own_cuts 4
+    own_cuts 3
+    own_cuts 5
 }
 own() {
+    log_cuts 4 3 4:1
     log_cuts 5 3 53:6
-    log_cuts 6 4 4:1 53:6
+    log_cuts 6 4 4:1 53:6 64:8
 }
 journaled() {
     local mode
@@ -487,6 +502,7 @@ shapes() {
     reshape 1 1 --raid-devices=4 --level=5 --chunk=64 -- --level=6 --raid-devices=5
 }
 for part in "${@:3}"; do $part; done
+[ $((tried + reshapes)) != 0 ] || fail "no state was tried"
 
 echo "$tried states after a loss of power and $reshapes in the middle of a reshape ($doubted only by --force) read as the \
 driver reads them; $lost times with the warning that a block was being written"

@@ -5,8 +5,10 @@
 use super::log_scene::{Scene, Seen, Shape, assemble, histories, play, superblock_of};
 use super::policy_records;
 use engine::{AssembleOptions, Candidate, ConsistencyPolicy, Durability, JournalPlan, Refusal};
-use format::geometry::{Level, default_layout};
-use format::superblock::{DeviceRole, Version};
+use format::geometry::{Geometry, Level, Parity, default_layout};
+use format::journal::{BLOCK_BYTES, MetaBlock, Payload, Ring, checksum};
+use format::superblock::{DeviceRole, Superblock, Version};
+use format::units::{ArrayByte, Sectors};
 use futures_util::future::{join, join_all};
 use mdspace_sim::{Random, SimMember, World};
 use std::cell::{Cell, RefCell};
@@ -380,4 +382,116 @@ fn an_array_goes_on_without_a_journal_that_is_lost() {
         assert!(refused.to_string().contains("a stale journal"), "{refused}");
     };
     world.run(course, || false).expect("the power does not go");
+}
+
+/// A place that a payload names: mostly within `sectors`.
+fn hostile_place(random: &mut Random, sectors: u64) -> Sectors {
+    Sectors(match random.within(0..12) {
+        0 => random.number(),
+        1 => u64::MAX - random.within(0..16),
+        2 => sectors + random.within(0..16),
+        3 => random.within(0..sectors),
+        _ => random.within(0..sectors / 8) * 8,
+    })
+}
+
+fn hostile_payload(random: &mut Random, parity: &Parity) -> Payload {
+    let rows = parity.stripes() * parity.chunk_bytes() / 512;
+    match random.within(0..5) {
+        0 | 1 => Payload::Data { at: hostile_place(random, parity.array_bytes() / 512), checksum: 0 },
+        2 | 3 => Payload::Parity { at: hostile_place(random, rows), checksums: vec![0; parity.parities().into()] },
+        _ => Payload::Flush { rows: (0..random.within(0..5)).map(|_| hostile_place(random, rows)).collect() },
+    }
+}
+
+/// Meta blocks one after the other, most of them with the next sequence number and right checksums. They may go round and lie
+/// over the first. Rows that any of them names are added to `named`.
+fn hostile_ring(random: &mut Random, superblock: &Superblock, parity: &Parity, named: &mut BTreeSet<u64>) -> Vec<u8> {
+    let (ring, uuid) = (Ring::of(superblock), &superblock.set_uuid);
+    let mut bytes = vec![0; ring.blocks() as usize * BLOCK_BYTES];
+    random.fill(&mut bytes);
+    let place = |at: Sectors| ring.place(at).0 as usize..ring.place(at).0 as usize + BLOCK_BYTES;
+    let mut sequence = *random.pick(&[1, 77, u64::MAX - 2]);
+    let mut at = Sectors(0);
+    for _ in 0..random.within(1..12) {
+        let mut payloads: Vec<_> = (0..random.within(0..5)).map(|_| hostile_payload(random, parity)).collect();
+        let mut next = ring.after(at, 1);
+        for payload in &mut payloads {
+            let row = match payload {
+                Payload::Data { at, .. } if at.0 < parity.array_bytes() / 512 => {
+                    Some(parity.locate(ArrayByte(at.bytes())).1.0)
+                }
+                Payload::Parity { at, .. } => at.checked_bytes(),
+                Payload::Data { .. } | Payload::Flush { .. } => None,
+            };
+            named.extend(row);
+            let checksums = match payload {
+                Payload::Data { checksum, .. } => std::slice::from_mut(checksum),
+                Payload::Parity { checksums, .. } => checksums,
+                Payload::Flush { .. } => &mut [],
+            };
+            for sum in checksums {
+                *sum = checksum(uuid, &bytes[place(next)]) ^ u32::from(random.once_in(40));
+                next = ring.after(next, 1);
+            }
+        }
+        let mut block = MetaBlock { sequence, position: at, payloads }.encode(uuid);
+        if random.once_in(8) {
+            let word = 12 + 4 * random.within(0..12) as usize;
+            block[word..word + 4].copy_from_slice(&(random.within(0..4096) as u32).to_le_bytes());
+            block[4..8].fill(0);
+            let sum = checksum(uuid, &block);
+            block[4..8].copy_from_slice(&sum.to_le_bytes());
+        }
+        bytes[place(at)].copy_from_slice(&block);
+        sequence = sequence.wrapping_add(if random.once_in(10) { random.within(0..3) } else { 1 });
+        at = next;
+    }
+    bytes
+}
+
+#[test]
+fn a_hostile_journal_is_refused_by_name_or_changes_nothing_but_rows_that_it_names() {
+    let (mut refused, mut replayed) = (0, 0);
+    for seed in 0..1500 {
+        let (world, mut random) = (World::new(seed), Random::new(seed));
+        let course = async {
+            let shape = Shape { missing: BTreeSet::new(), fails: None, has_checksums: false, ..shape(&mut random) };
+            let scene = Scene::new(shape, &world).await;
+            let (version, data_at) = (scene.shape.version, scene.shape.data_at as usize);
+            let journal = scene.members.last().expect("there is one");
+            let superblock = superblock_of(&journal.contents(), version);
+            let Ok(Geometry::Parity(parity)) = Geometry::new(&superblock.shape(&[])) else { panic!("it has parity") };
+            let mut named = BTreeSet::new();
+            let ring = hostile_ring(&mut random, &superblock, &parity, &mut named);
+            journal.plant(superblock.data_at().0, &ring);
+            let before: Vec<Vec<u8>> = scene.members.iter().map(SimMember::contents).collect();
+            let contents = || scene.members.iter().map(SimMember::contents);
+
+            match assemble(&scene.here(), AssembleOptions::default(), &world).await {
+                Ok(array) => {
+                    replayed += 1;
+                    let bytes = array.bytes() as usize;
+                    array.read(0, array.pool().take(bytes)).await.expect("all members are there");
+                    array.stop().await.expect("nothing fails");
+                }
+                Err(refusal) => {
+                    refused += 1;
+                    let words = refusal.to_string();
+                    assert!(words.contains(&journal.name()) && words.contains("journal"), "seed {seed}: {words}");
+                }
+            }
+            let used = (parity.stripes() * parity.chunk_bytes()) as usize;
+            for (after, before) in contents().zip(&before).take(scene.shape.slots.into()) {
+                let (rows, rest) = (data_at..data_at + used, data_at + used..before.len());
+                assert!(after[rest.clone()] == before[rest], "seed {seed}: it wrote behind the data");
+                let (new, old) = (after[rows.clone()].chunks(4096), before[rows].chunks(4096));
+                for (row, _) in (0..).step_by(4096).zip(new.zip(old)).filter(|(_, (new, old))| new != old) {
+                    assert!(named.contains(&row), "seed {seed}: the journal does not name row {row}");
+                }
+            }
+        };
+        world.run(course, || false).expect("the power does not go");
+    }
+    assert!(refused > 100 && replayed > 400, "both were met: {refused} refused, {replayed} replayed");
 }

@@ -103,7 +103,7 @@ fn stripe_log(log: &StripeLogExamined) -> String {
 fn parity_log(log: &ParityLogExamined) -> String {
     let headers = if log.multiple { "several headers" } else { "one header" };
     let contents = match &log.contents {
-        Some(contents) => format!("the newest has number {} and {} writes", contents.generation, contents.entries),
+        Some(contents) => format!("the newest has number {}, writes {}", contents.generation, contents.entries),
         None => log.defect.clone().unwrap_or_default(),
     };
     format!("at byte {}, {}, {headers}; {contents}", log.at, Size(log.bytes))
@@ -112,7 +112,7 @@ fn parity_log(log: &ParityLogExamined) -> String {
 fn journal(journal: &JournalExamined) -> String {
     let contents = match &journal.contents {
         Some(contents) => format!(
-            "{} used, {} meta blocks with {} blocks of data and {} rows of parity, next sequence {}",
+            "{} used, meta blocks {}, data blocks {}, rows of parity {}; next sequence {}",
             Size(contents.used_bytes),
             contents.meta_blocks,
             contents.data_blocks,
