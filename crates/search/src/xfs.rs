@@ -4,7 +4,7 @@
 
 use crate::crc::{BLOCK, holds_own};
 use crate::seen::number::{be16, be32, be64, id};
-use crate::seen::{Expected, Holder, Place, Want};
+use crate::seen::{Expected, Holder, Place, Want, is_a_sum};
 use std::collections::{HashMap, HashSet};
 
 /// What a superblock says of the file system.
@@ -119,7 +119,7 @@ impl Seen {
             return;
         };
         let whole = block.chunks_exact(bytes).all(|inode| be16(inode, 0) == 0x494e && holds_own(inode, 100));
-        if !whole || block[4] != 3 {
+        if !whole || block[4] != 3 || is_a_sum(block.chunks_exact(bytes).filter_map(is_covered)) {
             return;
         }
         self.inodes.push(Inodes {
@@ -204,6 +204,12 @@ fn extents_of(inode: &[u8]) -> impl Iterator<Item = (u64, u64, u64)> {
     let records = inode[176..].chunks_exact(16).take(count as usize).map(|record| (be64(record, 0), be64(record, 8)));
     let written = records.filter(|(high, _)| high >> 63 == 0);
     written.map(|(high, low)| (high >> 9 & ((1 << 54) - 1), (high & 0x1ff) << 43 | low >> 21, low & 0x1f_ffff))
+}
+
+/// Whether a file's last block is in its extents, if these are in the inode.
+fn is_covered(inode: &[u8]) -> Option<bool> {
+    extents_of(inode).next().filter(|_| be64(inode, 56) > 0)?;
+    Some(end_of(inode).is_some())
 }
 
 /// The last block of a file with its extents in the inode, and the bytes of the file in it.
