@@ -307,10 +307,7 @@ impl Machine {
 
     /// Has what a killed server answered be found.
     fn beside_write_buffer(&self, offer: Offer<AnyMember>, purpose: Purpose, force: bool) -> Offer<AnyMember> {
-        if purpose == Purpose::Look {
-            return offer;
-        }
-        if self.has_overlay() {
+        if self.has_overlay() && purpose != Purpose::Look {
             // Its writes would be the overlay's and the members'.
             let advice = "serve the array once without the overlay, which writes them";
             return without_answered_writes(offer, advice, write_buffer::copy_opened_by(force));

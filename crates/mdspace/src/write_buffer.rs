@@ -180,6 +180,9 @@ pub(crate) fn finder(members: Vec<String>, what: Use) -> FindWriteBuffer {
     Box::new(move |uuid| {
         let Some(names) = Names::of(uuid, members.iter().map(String::as_str)) else { return Ok(None) };
         let files = names.files();
+        if what.purpose == Purpose::Look {
+            return Ok(shown(&files));
+        }
         let holding = holding(&files)?;
         match holding[..] {
             [] => refuse_writes_of_others(&names, copy_opened_by(what.force))?,
@@ -196,6 +199,21 @@ pub(crate) fn finder(members: Vec<String>, what: Use) -> FindWriteBuffer {
         let path = holding.first().or(files.first()).map(|path| path.to_path_buf());
         take(names, path.as_deref(), what)
     })
+}
+
+/// Removes the name that leads from this member to a buffer of the array: the member has left it for good. The writes stay
+/// as long as another member leads to them.
+#[cfg(feature = "command")]
+pub(crate) fn forget(uuid: [u8; 16], member: &str) {
+    let names = Names::of(uuid, std::iter::once(member));
+    names.iter().flat_map(Names::own).for_each(|path| drop(std::fs::remove_file(path))); // mostly there is none
+}
+
+/// What a killed server had answered, for a command that only looks at what there is: such a command refuses nothing.
+fn shown(files: &[&Path]) -> Option<WriteBuffer> {
+    let is_left = |path: &&&Path| holds_writes(path).unwrap_or(false) && !io::is_mapped(path).unwrap_or(true);
+    let bytes = SharedMemory::contents(files.iter().find(is_left)?).ok()??;
+    Some(Box::new(bytes))
 }
 
 /// Refuses an array whose buffer holds anything: its writes would be lost to a change that does not know of them.

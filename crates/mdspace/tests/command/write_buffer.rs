@@ -10,9 +10,13 @@ const PAGE: usize = 4096;
 
 /// Serves the array, has a page written without a flush, and kills the server.
 fn kill_after_a_write(here: &Workplace) {
+    kill_after_writing(here, 7, &[7; PAGE]);
+}
+
+fn kill_after_writing(here: &Workplace, page: u64, bytes: &[u8; PAGE]) {
     let server = Server::of(here, "serve a b c --cache writeback");
     let mut client = Nbd::connect(&socket(here));
-    client.request(1, 7 * PAGE as u64, PAGE as u32, &[7; PAGE]);
+    client.request(1, page * PAGE as u64, PAGE as u32, bytes);
     client.reply();
     server.signal(Signal::KILL);
     assert_eq!(server.wait(), None);
@@ -62,6 +66,26 @@ fn buffers(here: &Workplace) -> Vec<PathBuf> {
     let uuid = parsed(&members)["members"][0]["array_uuid"].as_str().expect("a text").replace(':', "");
     let names = std::fs::read_dir("/dev/shm").expect("Linux").map(|entry| entry.expect("an entry").path());
     names.filter(|path| path.to_string_lossy().contains(&format!("mdspace-{uuid}."))).collect()
+}
+
+#[test]
+fn detect_sees_what_a_killed_server_had_answered() {
+    let here = created();
+    let mut swap = [0; PAGE];
+    swap[1024] = 1;
+    swap[1029] = 1; // 256 pages
+    swap[PAGE - 10..].copy_from_slice(b"SWAPSPACE2");
+    kill_after_writing(&here, 0, &swap);
+    let members = here.contents(&["a", "b", "c"]);
+    let found = parsed(&here.run("detect --json a b c").ok().text());
+    assert_eq!(found["arrays"][0]["content"]["kind"], "swap", "{found}");
+    assert!(here.contents(&["a", "b", "c"]) == members, "a look has changed a member");
+    let left = buffers(&here);
+    assert_eq!(left.len(), 3, "a name for each member");
+    here.run("wipe a --force").ok();
+    assert_eq!(left.iter().filter(|name| name.exists()).count(), 2, "the other members lead to the writes");
+    here.run("wipe b c --force").ok();
+    assert!(!left.iter().any(|name| name.exists()), "the array is gone, and so is what was answered for it");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::command::opening::members::expand;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json};
 use crate::machine::{Arena, Machine, Purpose};
+use crate::write_buffer;
 use engine::examined::Examination;
 use engine::inspect::find_superblock;
 use engine::wipe::{Place, superblocks, wipe};
@@ -73,6 +74,9 @@ pub(crate) fn run(arguments: &WipeArguments, kernel: Option<&'static Kernel>) ->
         for (target, wiped) in targets.iter().zip(&mut wiped) {
             if !arguments.dry_run {
                 wipe(&target.candidate.name, &target.candidate.member, &machine.pool).await?;
+                if !machine.has_overlay() {
+                    target.forget_answered_writes();
+                }
                 wiped.removed = true;
             }
             if !arguments.json {
@@ -94,6 +98,12 @@ async fn look(machine: &Machine, path: &Path, purpose: Purpose) -> Result<Target
 }
 
 impl Target {
+    /// What a killed server had answered for the member's arrays does not wait for it any more.
+    fn forget_answered_writes(&self) {
+        let found = self.places.iter().filter_map(|place| place.found.as_ref().ok());
+        found.for_each(|found| write_buffer::forget(found.superblock.set_uuid, &self.candidate.name));
+    }
+
     /// Why it is not wiped without `--force`; `None` if nothing needs it.
     fn needs_force(&self) -> Option<String> {
         let damaged = self.places.iter().find_map(|place| Some((place, place.found.as_ref().err()?)));
