@@ -61,7 +61,7 @@ done
 losetup --detach-all
 
 rams=(/dev/ram{0..8}) ours=()
-for ram in "${rams[@]:0:COUNT}"; do ours+=(--member "$ram"); done
+for ram in "${rams[@]}"; do ours+=(--member "$ram"); done
 per_second() { python3 -c 'import json, sys; found = json.load(open(sys.argv[1])); print(round(eval(sys.argv[2], found)))' "$@"; }
 for ((round = 0; round < rounds; round++)); do
     for policy in resync bitmap ppl journal; do
@@ -70,10 +70,12 @@ for ((round = 0; round < rounds; round++)); do
         printf 'speed\tmd\t%s\t%s\n' $policy "$(per_second fio.log 'jobs[0]["write"]["iops"]')"
         stopped "${rams[@]}"
     done
-    for policy in resync bitmap ppl log; do
+    for policy in resync bitmap ppl journal log; do
+        devices=$((COUNT * 2))
+        [ $policy != journal ] || devices=${#ours[@]} # the last one is the journal
         for ram in "${rams[@]}"; do dd if=/dev/zero of="$ram" bs=1M count=4 status=none; done
         "$mdspace" bench --level 5 --chunk ${CHUNK_KIB}K --depth 32 --seconds "$seconds" --only 'write 4 KiB random' --json \
-            --consistency-policy $policy "${ours[@]}" >bench.json
+            --consistency-policy $policy "${ours[@]:0:devices}" >bench.json
         printf 'speed\tmdspace\t%s\t%s\n' $policy "$(per_second bench.json 'levels[0]["figures"][0]["array_per_second"]')"
     done
 done

@@ -171,7 +171,7 @@ fn medians(lines: &[String]) -> Result<Vec<String>> {
 }
 
 /// The policies that `bench` measures.
-const BENCHED: [&str; 4] = ["resync", "bitmap", "ppl", "log"];
+const BENCHED: [&str; 5] = ["resync", "bitmap", "ppl", "journal", "log"];
 
 fn bench(policy: &str) -> Result<String> {
     let mut command = Command::new(root().join(catalogue::RELEASED));

@@ -47,7 +47,7 @@ pub(crate) struct BenchArguments {
     #[arg(long)]
     pub(crate) integrity: bool,
 
-    /// Keep a bitmap, or a log: `ppl` at level 5, `log` at levels 4, 5 and 6
+    /// Keep a bitmap, or a log: `ppl` at level 5, `log` and `journal` at levels 4, 5 and 6
     #[arg(long, value_enum, value_name = "POLICY", default_value = "resync")]
     pub(crate) consistency_policy: BenchPolicy,
 
@@ -87,6 +87,8 @@ pub(crate) enum BenchPolicy {
     Ppl,
     /// A stripe log on every member
     Log,
+    /// A write journal on one device more: the last --member. Only requests to the whole array are measured
+    Journal,
 }
 
 /// `lab`

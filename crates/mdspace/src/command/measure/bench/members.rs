@@ -1,14 +1,15 @@
 //! The members of the bench, which the array and the transfers without RAID share.
 
-use crate::command::measure::arguments::BenchArguments;
+use crate::command::measure::arguments::{BenchArguments, BenchPolicy};
 use crate::command::text::failure::Failure;
 use io::{AnyMember, FileMember, MemoryMember, OpenOptions, create_sparse};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// The members for `arguments`.
+/// The members for `arguments`, and behind them the device for a write journal, if it is asked for.
 pub(super) fn make(arguments: &BenchArguments) -> Result<Vec<AnyMember>, Failure> {
-    let numbers = 0..arguments.members;
+    let has_journal = arguments.consistency_policy == BenchPolicy::Journal;
+    let numbers = 0..arguments.members + u16::from(has_journal);
     match &*arguments.member {
         [only] if only == Path::new("memory") => numbers.map(|_| memory(arguments)).collect(),
         [only] if only.is_dir() => numbers.map(|number| file(only, number, arguments)).collect(),

@@ -21,7 +21,7 @@ use crate::command::text::progress::Steps;
 use crate::command::text::size::Size;
 use crate::machine::{Arena, Array, Machine};
 use counts::{Count, count_all};
-use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::create::{Contents, Newcomer, Newcomers, Recipe, create_announced};
 use engine::inspect::find_superblock;
 use engine::status::level_name;
 use engine::{AssembleOptions, Candidate, Durability, Member};
@@ -73,8 +73,17 @@ pub(crate) fn run(arguments: &BenchArguments, kernel: Option<&'static Kernel>) -
     if arguments.depth == 0 {
         return Err(Failure::refused("--depth: expected 1 or more"));
     }
+    let has_journal = arguments.consistency_policy == BenchPolicy::Journal;
+    if has_journal && arguments.count {
+        return Err(Failure::refused("--count: transfers are not counted with a write journal")
+            .advise("leave it out: speeds are measured"));
+    }
     if let Some(words) = &arguments.only
-        && !arguments.level.iter().flat_map(|level| names(*level)).any(|name| name.contains(words.as_str()))
+        && !arguments
+            .level
+            .iter()
+            .flat_map(|level| names(*level, has_journal))
+            .any(|name| name.contains(words.as_str()))
     {
         return Err(Failure::refused(format!("--only: no workload has `{words}` in its name")));
     }
@@ -100,7 +109,7 @@ pub(crate) fn run(arguments: &BenchArguments, kernel: Option<&'static Kernel>) -
 }
 
 /// The names of a level's measurements, computed for a small array before anything is written.
-fn names(level: Level) -> Vec<&'static str> {
+fn names(level: Level, has_journal: bool) -> Vec<&'static str> {
     const SLOTS: u16 = 4;
     const COMPONENT_BYTES: u64 = 4 << 20;
     let shape = Shape {
@@ -114,7 +123,7 @@ fn names(level: Level) -> Vec<&'static str> {
     let geometry = Geometry::new(&shape).expect("every level can have four members of that length");
     let mut workloads = workload::healthy(&geometry);
     let mut names = Vec::new();
-    if level.is_redundant() {
+    if level.is_redundant() && !has_journal {
         workloads.extend(workload::degraded(&geometry));
         names.extend([scrub::CHECK_NAME, scrub::BESIDE_A_CHECK].into_iter().chain(sweeps::NAMES));
     }
@@ -132,7 +141,8 @@ fn parts(arguments: &BenchArguments, level: Level) -> usize {
     if arguments.count {
         return 2;
     }
-    let meant: Vec<_> = names(level).into_iter().filter(|name| is_meant(arguments, name)).collect();
+    let has_journal = arguments.consistency_policy == BenchPolicy::Journal;
+    let meant: Vec<_> = names(level, has_journal).into_iter().filter(|name| is_meant(arguments, name)).collect();
     let sweeps = meant.iter().filter(|name| sweeps::NAMES.contains(name)).count();
     1 + meant.len() - sweeps.saturating_sub(1)
 }
@@ -148,7 +158,13 @@ async fn bench_level(
     let mut begin = |part: &str| steps.begin(&format!("{}: {part}", level_name(level)));
     begin("creating and filling the array");
     let chunk_bytes = if level.has_chunks() { arguments.chunk.0 } else { 0 };
+    let has_journal = arguments.consistency_policy == BenchPolicy::Journal;
+    let (members, journal) = match members.split_last() {
+        Some((last, members)) if has_journal => (members, Some(last).filter(|_| level.has_parity())),
+        _ => (members, None),
+    };
     let kept = Kept {
+        journal,
         integrity: arguments.integrity && level.is_redundant(),
         bitmap: match arguments.consistency_policy {
             BenchPolicy::Bitmap if level.is_redundant() => BitmapChoice::DefaultChunk,
@@ -160,7 +176,8 @@ async fn bench_level(
     // The whole array is written before the first measurement.
     make_array(machine, members, level, chunk_bytes, kept, overwrite, Contents::Consistent).await?;
     let (geometry, data_at) = geometry(machine, members).await?;
-    let array = Array::assemble(candidates(members), options(machine), machine.pool.clone(), machine.clock.clone());
+    let devices = candidates(members).into_iter().chain(journal.map(candidate_for_journal)).collect();
+    let array = Array::assemble(devices, options(machine), machine.pool.clone(), machine.clock.clone());
     let array = array.await?;
     let with_parity = array.preferred_bytes() + PARITIES_MAX * chunk_bytes;
     let longest = with_parity.max(counts::REQUEST_BYTES_MAX as u64) as usize;
@@ -191,28 +208,32 @@ async fn bench_level(
         begin(workload.name);
         report.figures.push(measure(&bench, workload, time).await?);
     }
-    if level.is_redundant() && is_meant(scrub::CHECK_NAME) {
+    let is_swept = level.is_redundant() && !has_journal;
+    if is_swept && is_meant(scrub::CHECK_NAME) {
         begin(scrub::CHECK_NAME);
         report.figures.push(scrub::check(&bench, &geometry).await?);
     }
-    if level.is_redundant() && is_meant(scrub::BESIDE_A_CHECK) {
+    if is_swept && is_meant(scrub::BESIDE_A_CHECK) {
         begin(scrub::BESIDE_A_CHECK);
         let reads = workload::healthy(&geometry).swap_remove(0);
         report.figures.push(scrub::beside_a_check(&bench, reads, time).await?);
     }
     bench.array.stop().await?;
-    if level.is_redundant() {
+    if is_swept {
         let degraded = degraded(machine, &bench).await?;
         for workload in workload::degraded(&geometry).into_iter().filter(|workload| is_meant(workload.name)) {
             begin(workload.name);
             report.figures.push(measure(&degraded, workload, time).await?);
         }
     }
-    if level.is_redundant() && sweeps::NAMES.into_iter().any(is_meant) {
+    if is_swept && sweeps::NAMES.into_iter().any(is_meant) {
         begin("sweeps");
         report.sweeps = measure_sweeps(machine, members, level, chunk_bytes, kept, &bench, &geometry).await?;
     }
     forget_array(machine, members).await?;
+    if let Some(journal) = journal {
+        forget(machine, JOURNAL, journal).await?;
+    }
     Ok(report)
 }
 
@@ -236,18 +257,27 @@ fn name(index: usize) -> String {
     format!("member {index}")
 }
 
+/// The name of the device for a write journal.
+const JOURNAL: &str = "journal";
+
+fn candidate_for_journal(journal: &AnyMember) -> Candidate<AnyMember> {
+    Candidate { name: JOURNAL.to_owned(), member: journal.clone() }
+}
+
 fn candidates(members: &[AnyMember]) -> Vec<Candidate<AnyMember>> {
     let candidate = |(index, member): (usize, &AnyMember)| Candidate { name: name(index), member: member.clone() };
     members.iter().enumerate().map(candidate).collect()
 }
 
 /// What an array keeps beside data and parity.
-#[derive(Debug, Clone, Copy)]
-struct Kept {
+#[derive(Clone, Copy)]
+struct Kept<'a> {
     integrity: bool,
     bitmap: BitmapChoice,
     parity_log: bool,
     stripe_log: bool,
+    /// The device for a write journal.
+    journal: Option<&'a AnyMember>,
 }
 
 async fn make_array(
@@ -255,7 +285,7 @@ async fn make_array(
     members: &[AnyMember],
     level: Level,
     chunk_bytes: u64,
-    kept: Kept,
+    kept: Kept<'_>,
     overwrite: bool,
     contents: Contents,
 ) -> Result<(), Failure> {
@@ -273,7 +303,9 @@ async fn make_array(
     let newcomer =
         |(candidate, number): (Candidate<AnyMember>, u8)| Some(Newcomer { candidate, device_uuid: [number; 16] });
     let slots: Vec<_> = candidates(members).into_iter().zip(1..).map(newcomer).collect();
-    Ok(create(&recipe, &slots, &[], &machine.pool, &machine.clock, &|_, _| {}).await?)
+    let journal = kept.journal.and_then(|journal| newcomer((candidate_for_journal(journal), u8::MAX)));
+    let newcomers = Newcomers { slots: &slots, spares: &[], journal: journal.as_ref() };
+    Ok(create_announced(&recipe, newcomers, &machine.pool, &machine.clock, &|_, _| {}, &|| {}).await?)
 }
 
 /// The array's geometry, and where data begins on each member.
@@ -301,12 +333,16 @@ async fn fill(array: &Array, template: &engine::Block) -> Result<(), Failure> {
 /// Erases the superblocks.
 async fn forget_array(machine: &Machine, members: &[AnyMember]) -> Result<(), Failure> {
     for (index, member) in members.iter().enumerate() {
-        let found = find_superblock(&name(index), member, &machine.pool).await?;
-        let at = MemberByte(found.superblock.super_at().0);
-        let written = member.write(at, machine.pool.zeroed(4096).freeze()).await;
-        written.map_err(|error| Failure::unwell(format!("{}: {error}", name(index))))?;
+        forget(machine, &name(index), member).await?;
     }
     Ok(())
+}
+
+async fn forget(machine: &Machine, name: &str, member: &AnyMember) -> Result<(), Failure> {
+    let found = find_superblock(name, member, &machine.pool).await?;
+    let at = MemberByte(found.superblock.super_at().0);
+    let written = member.write(at, machine.pool.zeroed(4096).freeze()).await;
+    written.map_err(|error| Failure::unwell(format!("{name}: {error}")))
 }
 
 impl LevelReport {

@@ -48,7 +48,7 @@ pub(super) async fn measure_sweeps(
     members: &[AnyMember],
     level: Level,
     chunk_bytes: u64,
-    kept: Kept,
+    kept: Kept<'_>,
     bench: &Bench,
     geometry: &Geometry,
 ) -> Result<Vec<Sweep>, Failure> {
