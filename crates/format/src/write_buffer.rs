@@ -140,7 +140,7 @@ impl Header {
     /// All writes in the buffer, oldest first.
     pub fn writes(&self, memory: &[u8]) -> Vec<BufferedWrite> {
         let mut writes: Vec<_> = (0..self.blocks).filter_map(|block| self.write_in(memory, block)).collect();
-        writes.sort_by_key(|write| write.sequence);
+        writes.sort_unstable_by_key(|write| write.sequence);
         writes
     }
 

@@ -221,7 +221,7 @@ impl Scan {
             }
         }
         let mut times: Vec<(u64, u64)> = times.into_iter().filter(|(_, times)| *times >= TIMES_MIN).collect();
-        times.sort_by_key(|(stride, times)| (u64::MAX - times, *stride));
+        times.sort_unstable_by_key(|(stride, times)| (u64::MAX - times, *stride));
         times.into_iter().take(STRIDES_MAX).map(|(stride, _)| stride).collect()
     }
 }

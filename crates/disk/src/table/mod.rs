@@ -127,7 +127,7 @@ fn finished<S: Source + ?Sized>(disk: &S, mut table: Table) -> Table {
         }
     }
     let mut sorted: Vec<&Partition> = table.partitions.iter().collect();
-    sorted.sort_by_key(|partition| partition.at);
+    sorted.sort_unstable_by_key(|partition| partition.at);
     for pair in sorted.windows(2) {
         if pair[0].at.saturating_add(pair[0].bytes) > pair[1].at {
             table.notes.push(format!("partitions {} and {} overlap", pair[0].number, pair[1].number));

@@ -193,7 +193,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 fn put_together<M>(transfers: Vec<MemberRead<M>>, rest: Buffer) -> Buffer {
     let pairs = transfers.into_iter().flat_map(|transfer| transfer.parts.into_iter().zip(transfer.buffers));
     let mut pairs: Vec<_> = pairs.collect();
-    pairs.sort_by_key(|(index, _)| *index);
+    pairs.sort_unstable_by_key(|(index, _)| *index);
     join(pairs.into_iter().map(|(_, buffer)| buffer).chain([rest]))
 }
 

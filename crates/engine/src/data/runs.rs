@@ -54,7 +54,7 @@ impl Runs {
 
 /// Joins ranges of one member that touch, so that each is one transfer.
 pub(crate) fn merged(mut runs: Vec<Run>) -> Vec<Run> {
-    runs.sort_by_key(|run| (run.slot, run.range.start));
+    runs.sort_unstable_by_key(|run| (run.slot, run.range.start));
     let mut merged: Vec<Run> = Vec::new();
     for run in runs {
         match merged.last_mut().filter(|last| last.slot == run.slot && last.range.end >= run.range.start) {
@@ -135,7 +135,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Writes all blocks at once, those that touch as one transfer. Failures are recorded; a slot without a member
     /// is skipped.
     pub(crate) async fn write_runs(&self, mut blocks: Vec<(Slot, u64, Block)>) -> Result<(), ArrayError> {
-        blocks.sort_by_key(|&(slot, at, _)| (slot, at));
+        blocks.sort_unstable_by_key(|&(slot, at, _)| (slot, at));
         let mut runs: Vec<(Run, Vec<Block>)> = Vec::new();
         for (slot, at, block) in blocks {
             let range = at..at + block.len() as u64;

@@ -446,7 +446,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                     && part.within.end <= transfer.within.end
             });
             let mut parts: SmallVec<[&(ChunkTransfer, Block); 4]> = parts.collect();
-            parts.sort_by_key(|(part, _)| part.within.start);
+            parts.sort_unstable_by_key(|(part, _)| part.within.start);
             parts.into_iter().map(|(_, block)| block.clone()).collect()
         };
         let _logged = match self.authority.logging() {

@@ -125,7 +125,7 @@ fn check_data(superblock: &Superblock, member_sectors: u64) -> Result<(), Defect
 
 fn check_overlap(mut areas: Vec<Area>) -> Result<(), Defect> {
     areas.retain(|area| area.start < area.end);
-    areas.sort_by_key(|area| area.start);
+    areas.sort_unstable_by_key(|area| area.start);
     for pair in areas.windows(2) {
         let [first, second] = pair else { continue };
         if second.start < first.end {

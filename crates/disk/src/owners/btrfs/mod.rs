@@ -224,7 +224,7 @@ async fn owners_of<S: Source + ?Sized>(
     }
     // What of an extent was overwritten stays in use with the rest of it.
     let mut covered: Vec<Range<u64>> = found.iter().map(|(range, _)| range.clone()).collect();
-    covered.sort_by_key(|range| range.start);
+    covered.sort_unstable_by_key(|range| range.start);
     let mut next = extent.range.start.max(wanted.start);
     let end = extent.range.end.min(wanted.end);
     covered.push(end..end);

@@ -246,7 +246,7 @@ impl<S: Source + ?Sized> Xfs<'_, S> {
     /// Claims what is left: free space, by the trees of it.
     fn claim_rest(&mut self) {
         let mut free = std::mem::take(&mut self.free);
-        free.sort_by_key(|range| range.start);
+        free.sort_unstable_by_key(|range| range.start);
         for rest in self.claims.rest() {
             let first = free.partition_point(|range| range.end <= rest.start);
             for range in free[first..].iter().take_while(|range| range.start < rest.end) {

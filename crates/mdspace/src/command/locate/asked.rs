@@ -95,7 +95,7 @@ impl Asked {
 }
 
 fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_by_key(|range| range.start);
+    ranges.sort_unstable_by_key(|range| range.start);
     let mut merged: Vec<Range<u64>> = Vec::new();
     for range in ranges {
         match merged.last_mut().filter(|last| range.start <= last.end) {

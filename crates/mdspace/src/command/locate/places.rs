@@ -34,7 +34,7 @@ pub(super) async fn find(machine: &Machine, opened: &Opened, wanted: &[Range<u64
             rest_of_array(&whole_array, opened, &rest, &mut located).await;
         }
     }
-    located.places.sort_by(|a, b| (a.at, &a.volume, a.inode).cmp(&(b.at, &b.volume, b.inode)));
+    located.places.sort_unstable_by(|a, b| (a.at, &a.volume, a.inode).cmp(&(b.at, &b.volume, b.inode)));
     located
 }
 
@@ -48,7 +48,7 @@ fn whole(wanted: &[Range<u64>]) -> Vec<Run> {
 /// The runs of an array, in order, without those that are inside of something.
 fn without(rest: Vec<Run>, taken: &[Run]) -> Vec<Run> {
     let mut taken: Vec<Range<u64>> = taken.iter().map(|run| run.array_at..run.array_at + run.bytes).collect();
-    taken.sort_by_key(|range| range.start);
+    taken.sort_unstable_by_key(|range| range.start);
     let mut left = Vec::new();
     let mut taken = taken.into_iter().peekable();
     for run in rest {

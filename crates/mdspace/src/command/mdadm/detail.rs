@@ -225,7 +225,7 @@ impl Array {
             text.extend(own.iter().map(|member| self.row(member)));
         }
         let mut others: Vec<&Member> = status.members.iter().filter(|member| member.slot.is_none()).collect();
-        others.sort_by_key(|member| member.device_number);
+        others.sort_unstable_by_key(|member| member.device_number);
         if !others.is_empty() {
             text.push('\n');
         }

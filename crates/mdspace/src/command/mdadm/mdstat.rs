@@ -27,7 +27,7 @@ pub(crate) fn run() -> Result<(), Failure> {
 /// Those that are not served yet, `waiting`, are the last.
 fn text<'a>(arrays: impl Iterator<Item = (u32, &'a Status)>, waiting: &str) -> String {
     let mut arrays: Vec<(u32, &Status)> = arrays.collect();
-    arrays.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+    arrays.sort_unstable_by_key(|(number, _)| std::cmp::Reverse(*number));
     let mut text = "Personalities : [linear] [raid0] [raid1] [raid10] [raid6] [raid5] [raid4] \n".to_owned();
     text.extend(arrays.iter().map(|(number, status)| array_text(*number, status)));
     text + waiting + "unused devices: <none>\n"
@@ -37,7 +37,7 @@ fn array_text(number: u32, status: &Status) -> String {
     let read_only = if status.read_only { " (read-only)" } else { "" };
     let mut text = format!("md{number} : active{read_only} {}", status.level);
     let mut members: Vec<&Member> = status.members.iter().collect();
-    members.sort_by_key(|member| std::cmp::Reverse(member.device_number));
+    members.sort_unstable_by_key(|member| std::cmp::Reverse(member.device_number));
     text.extend(members.iter().map(|member| member_text(member)));
     text += &format!("\n      {} blocks", status.array_bytes >> 10);
     if status.metadata != "0.90" {

@@ -171,7 +171,7 @@ fn files_of(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
             files.push(path);
         }
     }
-    files.sort();
+    files.sort_unstable();
     Ok(files)
 }
 

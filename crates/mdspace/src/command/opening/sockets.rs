@@ -93,7 +93,7 @@ fn control_sockets_in(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = directory.read_dir() else { return Vec::new() };
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let mut control: Vec<PathBuf> = paths.filter(|path| path.to_string_lossy().ends_with(CONTROL_SUFFIX)).collect();
-    control.sort();
+    control.sort_unstable();
     control
 }
 

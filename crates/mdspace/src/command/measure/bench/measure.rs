@@ -104,7 +104,7 @@ pub(super) async fn measure(bench: &Rc<Bench>, workload: Workload, time: Duratio
 
 pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
+    values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
