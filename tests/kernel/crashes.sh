@@ -149,6 +149,7 @@ for number in "${!ARRAYS[@]}"; do
 done
 for number in "${!ARRAYS[@]}"; do
     wait "${starting[number]}" || exit 1
+    echo "life $life: ${ARRAYS[number]} is started" # should the guest hang, this says where
     texts+=("${ARRAYS[number]}=$(<"text.$number")")
 done
 [ "$which" = first ] || "$beside/crashes.py" judge "$directory" $((life - 1)) "$ledger" "${texts[@]}"

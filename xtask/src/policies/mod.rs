@@ -43,15 +43,17 @@ enum Part {
     Histories,
     /// The members' transfers, in the simulator
     Cost,
-    /// Arrays of md and of mdspace in a guest whose kernel panics
-    Crashes,
+    /// Arrays of md and of mdspace, with members missing, in a guest whose kernel panics
+    Lacking,
+    /// The same with every member there
+    Whole,
     /// The members' transfers of md, and speeds of md and mdspace, in a guest
     Kernel,
     /// The speed of mdspace on this machine, on members in memory
     Speed,
 }
 
-const PARTS: [Part; 5] = [Part::Cost, Part::Speed, Part::Kernel, Part::Crashes, Part::Histories];
+const PARTS: [Part; 6] = [Part::Cost, Part::Speed, Part::Kernel, Part::Whole, Part::Lacking, Part::Histories];
 
 /// Runs the chore.
 ///
@@ -77,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// New lines by their kind.
+/// New lines by what they begin with.
 type Measured = Vec<(&'static str, Vec<String>)>;
 
 fn measure(part: Part, arguments: &Arguments) -> Result<Measured> {
@@ -89,13 +91,8 @@ fn measure(part: Part, arguments: &Arguments) -> Result<Measured> {
         }
         // The test fails where the page is old.
         Part::Cost => vec![("cost", printed(&simulator("log_cost", 0).output()?.stdout)?)],
-        Part::Crashes => {
-            build_released()?;
-            let lacking = crashes::run(State::Lacking, arguments.lives)?;
-            let whole = crashes::run(State::Whole, arguments.lives.div_ceil(3))?;
-            let lines = [lacking, whole].iter().flatten().map(ToString::to_string).collect();
-            vec![("crashes", lines), ("kernel", vec![format!("kernel\t{}", Kernel::Newer.release()?)])]
-        }
+        Part::Lacking => crashed("crashes\tlacking", State::Lacking, arguments.lives)?,
+        Part::Whole => crashed("crashes\twhole", State::Whole, arguments.lives.div_ceil(3))?,
         Part::Kernel => {
             build_released()?;
             by_the_kernel()?
@@ -105,6 +102,13 @@ fn measure(part: Part, arguments: &Arguments) -> Result<Measured> {
             vec![("bench", BENCHED.iter().map(|policy| bench(policy)).collect::<Result<_>>()?)]
         }
     })
+}
+
+/// What panics leave of arrays in that state.
+fn crashed(kind: &'static str, state: State, lives: u64) -> Result<Measured> {
+    build_released()?;
+    let lines = crashes::run(state, lives)?.iter().map(ToString::to_string).collect();
+    Ok(vec![(kind, lines), ("kernel", vec![format!("kernel\t{}", Kernel::Newer.release()?)])])
 }
 
 fn build_released() -> Result<()> {

@@ -15,9 +15,11 @@ impl Records {
         self.0.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// Puts these lines in the place of all of that kind.
-    pub(super) fn replace(&mut self, kind: &str, lines: Vec<String>) {
-        self.0.retain(|line| line.split('\t').next() != Some(kind));
+    /// Puts these lines in the place of all that begin with these fields.
+    pub(super) fn replace(&mut self, fields: &str, lines: Vec<String>) {
+        let is_one =
+            |line: &str| line.strip_prefix(fields).is_some_and(|rest| rest.is_empty() || rest.starts_with('\t'));
+        self.0.retain(|line| !is_one(line));
         self.0.extend(lines);
         self.0.sort();
     }
@@ -56,8 +58,9 @@ mod tests {
         assert_eq!(records.sums(&["b", "x"], 1), [3]);
         assert_eq!(records.sums(&["b"], 1), [11, 3]);
         assert!(records.sums(&["c"], 0).is_empty());
-        records.replace("b", vec!["b\tz\t7".into()]);
-        assert_eq!(records.text(), "a\ty\nb\tz\t7\n");
-        assert_eq!(records.of(&["b", "z"]).collect::<Vec<_>>(), [["7"]]);
+        records.replace("b", vec!["b\tz\t7".into(), "b\tzz\t8".into()]);
+        records.replace("b\tz", vec!["b\tz\t9".into()]);
+        assert_eq!(records.text(), "a\ty\nb\tz\t9\nb\tzz\t8\n");
+        assert_eq!(records.of(&["b", "z"]).collect::<Vec<_>>(), [["9"]]);
     }
 }
