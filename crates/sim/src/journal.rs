@@ -25,6 +25,9 @@ struct Journal<'a, 'p> {
     parity: &'p Parity,
 }
 
+/// The payloads of a meta block, each with its blocks.
+type Listed<'m, 'a> = Vec<(&'m Payload, Vec<&'a [u8]>)>;
+
 /// What the journal has of a row.
 #[derive(Default)]
 struct Row<'a> {
@@ -80,7 +83,7 @@ impl<'a> Journal<'a, '_> {
     }
 
     /// The blocks of each payload, and the place behind them all.
-    fn listed<'m>(&self, meta: &'m MetaBlock) -> (Vec<(&'m Payload, Vec<&'a [u8]>)>, Sectors) {
+    fn listed<'m>(&self, meta: &'m MetaBlock) -> (Listed<'m, 'a>, Sectors) {
         let mut at = self.ring.after(meta.position, 1);
         let blocks = |payload: &'m Payload| {
             let first = at;
