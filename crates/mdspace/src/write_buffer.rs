@@ -201,6 +201,17 @@ pub(crate) fn finder(members: Vec<String>, what: Use) -> FindWriteBuffer {
     })
 }
 
+/// Bytes that a killed server had answered for the array of this member, and that wait for its members.
+#[cfg(feature = "command")]
+pub(crate) fn waiting_bytes(uuid: [u8; 16], member: &str) -> u64 {
+    let names = Names::of(uuid, std::iter::once(member));
+    let held = |path: &Path| {
+        let bytes = SharedMemory::contents(path).ok()??;
+        Some(Header::find(&bytes)?.writes(&bytes).iter().map(|write| u64::from(write.bytes)).sum::<u64>())
+    };
+    names.iter().flat_map(Names::own).filter_map(held).sum()
+}
+
 /// Removes the name that leads from this member to a buffer of the array: the member has left it for good. The writes stay
 /// as long as another member leads to them.
 #[cfg(feature = "command")]
@@ -209,11 +220,15 @@ pub(crate) fn forget(uuid: [u8; 16], member: &str) {
     names.iter().flat_map(Names::own).for_each(|path| drop(std::fs::remove_file(path))); // mostly there is none
 }
 
-/// What a killed server had answered, for a command that only looks at what there is: such a command refuses nothing.
+/// What a killed server had answered, for a command that only looks at what there is: such a command refuses nothing. Of two
+/// killed servers' writes it shows none, as it cannot tell which count.
 fn shown(files: &[&Path]) -> Option<WriteBuffer> {
-    let is_left = |path: &&&Path| holds_writes(path).unwrap_or(false) && !io::is_mapped(path).unwrap_or(true);
-    let bytes = SharedMemory::contents(files.iter().find(is_left)?).ok()??;
-    Some(Box::new(bytes))
+    let left = files.iter().filter(|path| !io::is_mapped(path).unwrap_or(true));
+    let contents = left.filter_map(|path| SharedMemory::contents(path).ok()?);
+    let mut holding =
+        contents.filter(|bytes| Header::find(bytes).is_some_and(|header| !header.writes(bytes).is_empty()));
+    let found = holding.next().filter(|_| holding.next().is_none())?;
+    Some(Box::new(found))
 }
 
 /// Refuses an array whose buffer holds anything: its writes would be lost to a change that does not know of them.

@@ -355,21 +355,28 @@ fn is_inode(seed: u32, number: u32, inode: &[u8]) -> bool {
 
 /// The extents of a file that are in the inode and written: block of the file, length, block of the file system.
 fn extents_of(inode: &[u8]) -> impl Iterator<Item = (u64, u64, u64)> {
+    allocated(inode).filter(|(_, length, _)| *length <= WRITTEN_MAX)
+}
+
+/// The length of an extent at most. A longer one is allocated, and not written.
+const WRITTEN_MAX: u64 = 32768;
+
+/// The same, with those that are not written.
+fn allocated(inode: &[u8]) -> impl Iterator<Item = (u64, u64, u64)> {
     let is_flat = le32(inode, 0x20) & 0x8_0000 != 0 && le16(inode, 0x28) == 0xf30a && le16(inode, 0x2e) == 0;
     let count = if is_flat { usize::from(le16(inode, 0x2a)).min(4) } else { 0 };
-    let extents = (0..count).map(|index| &inode[0x34 + 12 * index..]).map(|extent| {
+    (0..count).map(|index| &inode[0x34 + 12 * index..]).map(|extent| {
         let start = u64::from(le32(extent, 8)) | u64::from(le16(extent, 6)) << 32;
         (u64::from(le32(extent, 0)), u64::from(le16(extent, 4)), start)
-    });
-    // A longer one is allocated, and not written.
-    extents.filter(|(_, length, _)| *length <= 32768)
+    })
 }
 
 /// Whether a file's last block is in its extents, if these are in the inode.
 fn is_covered(inode: &[u8]) -> Option<bool> {
     let is_file = le16(inode, 0) >> 12 == 8;
-    let last = last_byte(inode).filter(|_| is_file && extents_of(inode).next().is_some())?;
-    Some(extent_of(inode, last / BLOCK as u64).is_some())
+    let last = last_byte(inode).filter(|_| is_file && allocated(inode).next().is_some())? / BLOCK as u64;
+    let bare = |length: u64| if length > WRITTEN_MAX { length - WRITTEN_MAX } else { length };
+    Some(allocated(inode).any(|(from, length, _)| (from..from + bare(length)).contains(&last)))
 }
 
 /// The last byte of a file, unless it is empty.

@@ -157,10 +157,11 @@ pub(crate) const LOST_MAX: usize = 12;
 /// Whether a block of inodes is the sum of an odd number of others, as parity is. CRCs are linear, so those of such a sum
 /// are right wherever its inodes' numbers are the sum of theirs. But its files' lengths do not fit their extents.
 ///
-/// `covered` says of each file whether its last block is in its extents. A real file may end with a hole, but few do.
+/// `covered` says of each file whether its last block is in its extents, written or not. A real file may end with a hole, but
+/// few do.
 pub(crate) fn is_a_sum(covered: impl Iterator<Item = bool>) -> bool {
     let (files, holes) = covered.fold((0, 0), |(files, holes), is_covered| (files + 1, holes + u32::from(!is_covered)));
-    holes * 8 > files
+    holes > 1 && holes * 8 > files
 }
 
 /// Little-endian and big-endian numbers of a block; 0 past its end.

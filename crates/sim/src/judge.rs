@@ -185,7 +185,9 @@ fn assemble<'a>(
 ) -> Result<Vec<Verdict<'a>>, String> {
     let superblocks: Vec<Superblock> =
         images.iter().enumerate().map(|(number, image)| superblock(number, image)).collect::<Result<_, _>>()?;
-    let freshest = superblocks.iter().max_by_key(|superblock| superblock.events).ok_or("no member is left")?;
+    // Of equal ones md takes the first; what the members say is judged.
+    let age = |own: &&Superblock| (own.events, own.own_role() != DeviceRole::Journal);
+    let freshest = superblocks.iter().max_by_key(age).ok_or("no member is left")?;
     let mut slots: Vec<Option<Rc<Accepted<'a>>>> = (0..freshest.raid_disks).map(|_| None).collect();
     let mut successors = slots.clone();
     for (number, (own, image)) in superblocks.iter().zip(images).enumerate() {
@@ -221,23 +223,50 @@ fn assemble<'a>(
     {
         return Err(format!("md may expect a partial parity log, but member {} has none", without.number));
     }
-    let is_journal = |own: &Superblock| own.own_role() == DeviceRole::Journal && own.events + 1 >= freshest.events;
-    let journal = superblocks.iter().zip(images).find(|(own, _)| is_journal(own));
+    let journal = journal(&superblocks, images, freshest)?;
     let file = file.filter(|_| freshest.bitmap.is_none()).and_then(|bytes| bitmap_file(bytes, freshest)).map(Rc::new);
     let log = match Geometry::new(&freshest.shape(&[])) {
         Ok(Geometry::Parity(parity)) if freshest.ppl.is_some() && resync.is_some() => {
             Some(Logged::PartialParity(parity))
         }
-        Ok(Geometry::Parity(parity)) if freshest.journal => {
-            let (own, image) = journal.ok_or("md would refuse the array: its journal is not there, or stale")?;
-            Some(Logged::Journal(Rc::new(journal::replayed(image, own, &parity)?)))
-        }
+        Ok(Geometry::Parity(parity)) => match journal {
+            Some((own, image)) => Some(Logged::Journal(Rc::new(journal::replayed(image, own, &parity)?))),
+            None => None,
+        },
         _ => None,
     };
     let verdict = |slots| Verdict { file: file.clone(), slots, resync, log: log.clone() };
     let changed = successors.iter().zip(&slots).map(|(new, old)| new.clone().or_else(|| old.clone())).collect();
     let is_any = successors.iter().any(Option::is_some);
     Ok([Some(slots), is_any.then_some(changed)].into_iter().flatten().map(verdict).collect())
+}
+
+/// The journal of an array that has one, with its image. While it has, the superblocks call the array clean.
+fn journal<'s, 'a>(
+    superblocks: &'s [Superblock],
+    images: &[&'a [u8]],
+    freshest: &Superblock,
+) -> Result<Option<(&'s Superblock, &'a [u8])>, String> {
+    let members = || superblocks.iter().filter(|own| own.own_role() != DeviceRole::Journal);
+    if !freshest.journal {
+        return Ok(None);
+    }
+    if members().all(|own| own.events + 1 < freshest.events) {
+        return Err("md would accept no member: the journal has left all behind".to_owned());
+    }
+    if let Some(own) = members().find(|own| own.events == freshest.events && !own.journal) {
+        return Err(format!("md may start without the journal: device {} names none", own.device_number.0));
+    }
+    if members().any(|own| own.events == freshest.events && own.resync != Resync::Clean) {
+        return Err("an array with a journal is dirty".to_owned());
+    }
+    let is_named = |own: &Superblock| {
+        own.own_role() == DeviceRole::Journal && freshest.role(own.device_number) == DeviceRole::Journal
+    };
+    let mut found =
+        superblocks.iter().zip(images).filter(|(own, _)| is_named(own) && own.events + 1 >= freshest.events);
+    let (own, image) = found.next().ok_or("md would refuse the array: its journal is not there, or stale")?;
+    Ok(Some((own, image)))
 }
 
 /// The bitmap file. mdadm refuses a file whose header belongs to another array, and goes on without it.
@@ -286,7 +315,6 @@ impl<'a> Verdict<'a> {
         let is_whole = self.slots.iter().all(Option::is_some);
         match &self.log {
             None => Vec::new(),
-            Some(Logged::Journal(_)) if self.resync.is_some() => vec![None], // a resync is owed beside it
             Some(_) if is_whole => std::iter::once(None).chain((0..self.slots.len()).map(Some)).collect(),
             Some(_) => vec![None],
         }

@@ -108,7 +108,11 @@ fn measure(part: Part, arguments: &Arguments) -> Result<Measured> {
 fn crashed(kind: &'static str, state: State, lives: u64) -> Result<Measured> {
     build_released()?;
     let lines = crashes::run(state, lives)?.iter().map(ToString::to_string).collect();
-    Ok(vec![(kind, lines), ("kernel", vec![format!("kernel\t{}", Kernel::Newer.release()?)])])
+    let kernel = match state {
+        State::Lacking => "kernel\tlacking",
+        State::Whole => "kernel\twhole",
+    };
+    Ok(vec![(kind, lines), (kernel, vec![format!("{kernel}\t{}", Kernel::Newer.release()?)])])
 }
 
 fn build_released() -> Result<()> {

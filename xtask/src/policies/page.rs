@@ -1,5 +1,6 @@
 //! The tables of docs/policies.md, made of records. The words between them are the page's own.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
@@ -151,11 +152,11 @@ fn starts(records: &Records) -> String {
 }
 
 fn crashes(records: &Records) -> String {
-    let kernel = records.of(&["kernel"]).next().and_then(|fields| fields.first().map(ToString::to_string));
+    let kernels: BTreeSet<&str> = records.of(&["kernel"]).filter_map(|fields| fields.last().copied()).collect();
     let mut table = format!(
         "Linux {}.\n\n| members missing | level | policy | | panics | refused without `--force` | lose data | blocks lost | \
          being written | of those neither |\n|---|---|---|---|---|---|---|---|---|---|\n",
-        kernel.unwrap_or_default()
+        kernels.into_iter().collect::<Vec<_>>().join(" and ")
     );
     for (state, missing) in STATES {
         for (_, level, title) in LEVELS {

@@ -73,7 +73,7 @@ impl Claims {
 
     /// All places, in order; ranges of one owner that follow each other are one.
     pub(super) fn into_places(mut self) -> Vec<Place> {
-        self.places.sort_unstable_by_key(|place| (place.range.start, place.range.end));
+        self.places.sort_by_key(|place| (place.range.start, place.range.end));
         let mut places: Vec<Place> = Vec::new();
         for place in self.places {
             let goes_on = |last: &&mut Place| last.range.end == place.range.start && last.goes_on(&place.owner);

@@ -168,8 +168,8 @@ pub struct JournalExamined {
     pub at: u64,
     /// Bytes of the ring.
     pub bytes: u64,
-    /// The byte of the ring at which the log begins.
-    pub tail: u64,
+    /// The byte of the ring at which the log begins; `None` if the superblock names a place out of the ring.
+    pub tail: Option<u64>,
     /// The log; `None` where none begins there, or it cannot be read.
     pub contents: Option<JournalContents>,
     /// Why there are no contents.
@@ -179,9 +179,11 @@ pub struct JournalExamined {
 /// The log in a write journal.
 #[derive(Debug, Clone, Serialize)]
 pub struct JournalContents {
-    /// The number that the next meta block gets.
+    /// Whether all of it was looked at: of a long one, only the first 16 MiB are.
+    pub whole: bool,
+    /// The number of the meta block behind what was looked at.
     pub sequence: u64,
-    /// Bytes of the ring from the tail to the log's end.
+    /// Bytes of the ring that were looked at, from the tail on.
     pub used_bytes: u64,
     /// Meta blocks.
     pub meta_blocks: usize,
@@ -198,21 +200,24 @@ impl JournalExamined {
         let parities = if superblock.level == Level::Raid6 { 2 } else { 1 };
         let blocks = Blocks::of(name, member, superblock, parities, pool);
         let contents = JournalContents::of(&blocks).await;
-        let tail = superblock.journal_tail.unwrap_or_default().checked_bytes().unwrap_or(u64::MAX);
+        let tail = superblock.journal_tail.unwrap_or_default();
         Some(Self {
             at: superblock.data_at().0,
             bytes: blocks.ring.blocks() * BLOCK_BYTES as u64,
-            tail,
+            tail: blocks.ring.holds(tail).then(|| tail.bytes()),
             defect: contents.as_ref().err().cloned().map(reason_of),
             contents: contents.ok(),
         })
     }
 }
 
+/// A journal may be large and full, and each of its blocks is read and summed.
+const LOOKED_AT_BLOCKS: u64 = 4096;
+
 impl JournalContents {
     async fn of<M: Member>(blocks: &Blocks<'_, M>) -> Result<Self, Refusal> {
         let mut log = blocks.log().await?;
-        let (mut meta_blocks, mut data_blocks, mut parity_rows) = (0, 0, 0);
+        let (mut meta_blocks, mut data_blocks, mut parity_rows, mut whole) = (0, 0, 0, true);
         while let Some(block) = log.next().await? {
             meta_blocks += 1;
             for payload in &block.payloads {
@@ -222,9 +227,13 @@ impl JournalContents {
                     Payload::Flush { .. } => {}
                 }
             }
+            if log.used >= LOOKED_AT_BLOCKS {
+                whole = false;
+                break;
+            }
         }
         let used_bytes = log.used * BLOCK_BYTES as u64;
-        Ok(Self { sequence: log.sequence, used_bytes, meta_blocks, data_blocks, parity_rows })
+        Ok(Self { whole, sequence: log.sequence, used_bytes, meta_blocks, data_blocks, parity_rows })
     }
 }
 

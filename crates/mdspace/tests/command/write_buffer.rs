@@ -82,6 +82,8 @@ fn detect_sees_what_a_killed_server_had_answered() {
     assert!(here.contents(&["a", "b", "c"]) == members, "a look has changed a member");
     let left = buffers(&here);
     assert_eq!(left.len(), 3, "a name for each member");
+    let shown = here.run("wipe a b c --dry-run").ok().text();
+    assert!(shown.contains("c: 4096 bytes that a killed server had answered"), "{shown}");
     here.run("wipe a --force").ok();
     assert_eq!(left.iter().filter(|name| name.exists()).count(), 2, "the other members lead to the writes");
     here.run("wipe b c --force").ok();

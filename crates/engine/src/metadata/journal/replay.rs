@@ -1,5 +1,5 @@
-//! Replays the write journal of an array ([`super::found`]): writes to the members what they may lack, before the array is used. Of an
-//! array that is only read, the caller gives members whose writes stay in memory.
+//! Replays the write journal of an array ([`super::found`]): writes to the members what they may lack, before the array is
+//! used. Of an array that is only read, the caller gives members whose writes stay in memory.
 //!
 //! For a row of a stripe whose data and parity are in the journal, both are written to the members. A row of which the
 //! journal has only data is written later, by [`crate::control`]: the members' own data and parity of that row still

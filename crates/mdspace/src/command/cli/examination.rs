@@ -112,7 +112,8 @@ fn parity_log(log: &ParityLogExamined) -> String {
 fn journal(journal: &JournalExamined) -> String {
     let contents = match &journal.contents {
         Some(contents) => format!(
-            "{} used, meta blocks {}, data blocks {}, rows of parity {}; next sequence {}",
+            "{}{} used, meta blocks {}, data blocks {}, rows of parity {}; next sequence {}",
+            if contents.whole { "" } else { "more than " },
             Size(contents.used_bytes),
             contents.meta_blocks,
             contents.data_blocks,
@@ -121,7 +122,8 @@ fn journal(journal: &JournalExamined) -> String {
         ),
         None => journal.defect.clone().unwrap_or_default(),
     };
-    format!("{} at byte {}, tail at byte {} of it; {contents}", Size(journal.bytes), journal.at, journal.tail)
+    let tail = journal.tail.map_or("out of it".to_owned(), |tail| format!("at byte {tail} of it"));
+    format!("{} at byte {}, tail {tail}; {contents}", Size(journal.bytes), journal.at)
 }
 
 fn reshape_text(reshape: &ReshapeExamined) -> String {

@@ -3,7 +3,7 @@
 //! All members are opened and judged before the first byte is written. A member in use is refused. So is, without
 //! `--force`, a member that has a slot by its own superblock. Whether its array starts without it does not matter: it may
 //! be the redundancy, or hold what the other half lacks. Only a spare or a faulty member goes without a question. Nothing
-//! but superblocks is written.
+//! but superblocks is written. The member's name for what a killed server had answered goes with them.
 
 use crate::command::cli::arguments::WipeArguments;
 use crate::command::cli::examination::role;
@@ -35,6 +35,8 @@ struct Wiped {
     superblocks: Vec<Removed>,
     /// Why only `--force` removes them.
     needs_force: Option<String>,
+    /// Bytes that a killed server had answered for its arrays, and that no member has yet.
+    answered_bytes: u64,
     /// False with `--dry-run`.
     removed: bool,
 }
@@ -98,10 +100,14 @@ async fn look(machine: &Machine, path: &Path, purpose: Purpose) -> Result<Target
 }
 
 impl Target {
+    /// The arrays that the member belongs to, by its superblocks.
+    fn arrays(&self) -> impl Iterator<Item = [u8; 16]> {
+        self.places.iter().filter_map(|place| Some(place.found.as_ref().ok()?.superblock.set_uuid))
+    }
+
     /// What a killed server had answered for the member's arrays does not wait for it any more.
     fn forget_answered_writes(&self) {
-        let found = self.places.iter().filter_map(|place| place.found.as_ref().ok());
-        found.for_each(|found| write_buffer::forget(found.superblock.set_uuid, &self.candidate.name));
+        self.arrays().for_each(|uuid| write_buffer::forget(uuid, &self.candidate.name));
     }
 
     /// Why it is not wiped without `--force`; `None` if nothing needs it.
@@ -131,7 +137,8 @@ impl Wiped {
         let Candidate { name, member } = &target.candidate;
         let bytes = member.limits().bytes;
         let superblocks = target.places.iter().map(|place| Removed::of(name, bytes, place)).collect();
-        Self { name: name.clone(), superblocks, needs_force, removed: false }
+        let answered_bytes = target.arrays().map(|uuid| write_buffer::waiting_bytes(uuid, name)).sum();
+        Self { name: name.clone(), superblocks, needs_force, answered_bytes, removed: false }
     }
 
     fn text(&self) -> String {
@@ -141,6 +148,12 @@ impl Wiped {
             .iter()
             .map(|superblock| format!("{}: {done} {}\n", self.name, superblock.text()))
             .collect();
+        if self.answered_bytes > 0 {
+            text += &format!(
+                "{}: {} bytes that a killed server had answered wait for its array; they are lost with the last member\n",
+                self.name, self.answered_bytes
+            );
+        }
         if let Some(reason) = self.needs_force.as_ref().filter(|_| !self.removed) {
             text += &format!("{}: needs --force: {reason}\n", self.name);
         }

@@ -34,7 +34,7 @@ pub(super) async fn find(machine: &Machine, opened: &Opened, wanted: &[Range<u64
             rest_of_array(&whole_array, opened, &rest, &mut located).await;
         }
     }
-    located.places.sort_unstable_by(|a, b| (a.at, &a.volume, a.inode).cmp(&(b.at, &b.volume, b.inode)));
+    located.places.sort_by(|a, b| (a.at, &a.volume, a.inode).cmp(&(b.at, &b.volume, b.inode)));
     located
 }
 
