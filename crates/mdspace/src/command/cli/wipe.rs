@@ -20,6 +20,7 @@ use format::superblock::DeviceRole;
 use io::AnyMember;
 use parity::Kernel;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// A member, and its superblocks.
@@ -101,13 +102,13 @@ async fn look(machine: &Machine, path: &Path, purpose: Purpose) -> Result<Target
 
 impl Target {
     /// The arrays that the member belongs to, by its superblocks.
-    fn arrays(&self) -> impl Iterator<Item = [u8; 16]> {
-        self.places.iter().filter_map(|place| Some(place.found.as_ref().ok()?.superblock.set_uuid))
+    fn arrays(&self) -> BTreeSet<[u8; 16]> {
+        self.places.iter().filter_map(|place| Some(place.found.as_ref().ok()?.superblock.set_uuid)).collect()
     }
 
     /// What a killed server had answered for the member's arrays does not wait for it any more.
     fn forget_answered_writes(&self) {
-        self.arrays().for_each(|uuid| write_buffer::forget(uuid, &self.candidate.name));
+        self.arrays().into_iter().for_each(|uuid| write_buffer::forget(uuid, &self.candidate.name));
     }
 
     /// Why it is not wiped without `--force`; `None` if nothing needs it.
@@ -137,7 +138,7 @@ impl Wiped {
         let Candidate { name, member } = &target.candidate;
         let bytes = member.limits().bytes;
         let superblocks = target.places.iter().map(|place| Removed::of(name, bytes, place)).collect();
-        let answered_bytes = target.arrays().map(|uuid| write_buffer::waiting_bytes(uuid, name)).sum();
+        let answered_bytes = target.arrays().into_iter().map(|uuid| write_buffer::waiting_bytes(uuid, name)).sum();
         Self { name: name.clone(), superblocks, needs_force, answered_bytes, removed: false }
     }
 
@@ -150,7 +151,7 @@ impl Wiped {
             .collect();
         if self.answered_bytes > 0 {
             text += &format!(
-                "{}: {} bytes that a killed server had answered wait for its array; they are lost with the last member\n",
+                "{}: {} bytes that a killed server had answered wait for its array; they go with the last member\n",
                 self.name, self.answered_bytes
             );
         }
