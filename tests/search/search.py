@@ -9,7 +9,8 @@ or in some cases those of another array are written over it, and the members are
 the search: a shape is right if the bytes that it reads are those of the file system that was written, or of what is left
 of it. Blocks in which the other array's superblocks are count for nothing. "Right, not proved" is what the search calls
 undecided, if the one shape that it lists is right. "Undecided" counts as proved if the file system's own check calls two
-shapes clean that read different bytes: shapes that are listed, or the true one.
+shapes clean that read different bytes: shapes that are listed, or the true one. "Nothing found" counts as proved if the
+only superblock is overwritten, or the only text of LVM.
 """
 
 import argparse
@@ -217,19 +218,41 @@ class Case:
         if not self.outer:
             os.link(inner, image) if not image.exists() else None
             return
-        length = inner.stat().st_size
+        self.inner_bytes = inner.stat().st_size
+        head, pieces = self.head()
         with open(image, "wb") as file, open(inner, "rb") as source:
             file.truncate(self.room)
-            if self.outer == "GPT":
-                file.write(gpt(self.room, MIB, length))
-                pieces = [(0, MIB, length)]
-            else:
-                head, pieces = lvm(self.room, length)
-                file.write(head)
+            file.write(head)
             for at, to, count in pieces:
                 source.seek(at)
                 file.seek(to)
                 file.write(source.read(count))
+
+    def unwrap(self, image, inner):
+        """What `wrap` has put into the image, taken out of a copy of it."""
+        if not self.outer:
+            image.rename(inner)
+            return
+        with open(inner, "wb") as file, open(image, "rb") as source:
+            file.truncate(self.inner_bytes)
+            for at, from_, count in self.head()[1]:
+                source.seek(from_)
+                file.seek(at)
+                file.write(source.read(count))
+
+    def head(self):
+        """What is before the file system, and its pieces: where in it, where in the array, and bytes."""
+        if self.outer == "GPT":
+            return gpt(self.room, MIB, self.inner_bytes), [(0, MIB, self.inner_bytes)]
+        return lvm(self.room, self.inner_bytes)
+
+    def is_beyond_finding(self, lost):
+        """Whether the other array's superblocks lie over all that says where the file system's blocks are."""
+        blocks_of_group = 32768
+        if self.outer == "LVM":
+            return 1 in lost  # the only text
+        has_no_copy = self.room // BLOCK <= blocks_of_group
+        return not self.outer and self.system == "ext4" and has_no_copy and 0 in lost
 
     def change(self, image):
         """More files, as a user adds them while a member is absent."""
@@ -326,13 +349,21 @@ def of_file(path, lost=()):
     return found.hexdigest()
 
 
-def is_clean(mdspace, geometry, length, system, place):
-    """Whether the file system's own check finds nothing wrong."""
-    copy = place / "copy"
+def is_clean(mdspace, case, geometry, lost, place):
+    """Whether the file system's own check finds nothing wrong. Blocks that are lost are as they were written."""
+    copy, inner, image = place / "copy", place / "read", place / "image"
+    length = image.stat().st_size
     run(mdspace, "read", "--geometry", geometry, "--length", length, "--output", copy, "--overwrite", cwd=place, check=False)
-    check = {"ext4": ["e2fsck", "-fn"], "xfs": ["xfs_repair", "-n"], "btrfs": ["btrfs", "check", "--check-data-csum"]}[system]
-    done = run(*check, copy, check=False)
+    with open(image, "rb") as written, open(copy, "r+b") as file:
+        for block in lost:
+            written.seek(block * BLOCK)
+            file.seek(block * BLOCK)
+            file.write(written.read(BLOCK))
+    case.unwrap(copy, inner)
+    check = {"ext4": ["e2fsck", "-fn"], "xfs": ["xfs_repair", "-n"], "btrfs": ["btrfs", "check", "--check-data-csum"]}
+    done = run(*check[case.system], inner, check=False)
     copy.unlink(missing_ok=True)
+    inner.unlink()
     return done.returncode == 0
 
 
@@ -372,12 +403,12 @@ def judge(case, mdspace, place):
             return "undecided", seconds, "the truth is not listed: " + words
         # What is listed are examples: more than that are alike. The true shape is clean, or it tells nothing.
         different = [shape for shape in shapes if shape not in right][:6]
-        is_whole = not case.outer and is_clean(mdspace, case.geometry(), length, case.system, place)
-        proved = is_whole and any(is_clean(mdspace, shape, length, case.system, place) for shape in different)
+        is_whole = is_clean(mdspace, case, case.geometry(), lost, place)
+        proved = is_whole and any(is_clean(mdspace, case, shape, lost, place) for shape in different)
         if right and len(shapes) == 1:
             return "proposed", seconds, words
         return ("undecidable" if proved else "undecided"), seconds, words
-    return "nothing", seconds, found["reason"]
+    return ("undecidable" if case.is_beyond_finding(lost) else "nothing"), seconds, found["reason"]
 
 
 def digest_of(mdspace, shape, length, lost, place):

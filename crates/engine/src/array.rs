@@ -64,7 +64,29 @@ impl<M: Member, C: Clock> Array<M, C> {
 
     /// Whether writes are refused.
     pub fn is_read_only(&self) -> bool {
-        self.0.core.info.read_only
+        self.0.core.is_read_only()
+    }
+
+    /// Refuses writes from now on, waits for those under way, and marks the array clean: md's `readonly`. Sweeps wait
+    /// until [`Array::make_writable`]. What was answered is written. The state ends with the process.
+    ///
+    /// # Errors
+    /// `Io` when what was answered could not be written, or the superblocks. The array takes writes again, unless it has
+    /// failed.
+    pub async fn make_read_only(&self) -> Result<(), ArrayError> {
+        self.0.make_read_only().await
+    }
+
+    /// Takes writes again after [`Array::make_read_only`].
+    ///
+    /// # Errors
+    /// The array was opened read-only.
+    pub fn make_writable(&self) -> Result<(), Refusal> {
+        if self.0.core.info.read_only {
+            return Err(self.0.core.refuse_read_only());
+        }
+        self.0.make_writable();
+        Ok(())
     }
 
     /// The pool of its buffers.

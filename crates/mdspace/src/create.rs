@@ -65,7 +65,7 @@ impl Create {
         self
     }
 
-    /// Bytes in a chunk.
+    /// Bytes in a chunk; of a linear array those to a multiple of which each member is cut.
     pub fn chunk_bytes(mut self, bytes: u64) -> Self {
         self.chunk_bytes = Some(bytes);
         self
@@ -144,7 +144,7 @@ impl Create {
             let unknown = || Refusal::new(format!("{level} has no layout {name:?}")).field("layout");
             parse_layout(self.level, name).ok_or_else(unknown)
         };
-        if self.chunk_bytes.is_some() && !self.level.has_chunks() {
+        if self.chunk_bytes.is_some() && !self.level.has_chunks() && self.level != Level::Linear {
             return Err(Refusal::new(format!("{level} has no chunks")).field("chunk"));
         }
         Ok(Recipe {

@@ -51,8 +51,60 @@ pub(crate) fn assign(cost: &[Vec<u64>]) -> (Vec<usize>, u64) {
 /// A cost that no assignment should have.
 pub(crate) const FORBIDDEN: u64 = 1 << 50;
 
+/// Assignments that are listed, at most.
+const EQUALS_MAX: usize = 150;
+
+/// The assignments that cost at most `more` than the best, as many as are listed, with the best first; and for each pair of
+/// the best one the best without that pair.
+pub(crate) fn near_best(cost: &[Vec<u64>], more: u64) -> Vec<(Vec<usize>, u64)> {
+    let mut found = best_without_each_pair(cost);
+    let most = found[0].1 + more;
+    if found.iter().filter(|(_, total)| *total <= most).count() > 1 {
+        found.retain(|(_, total)| *total > most);
+        let equals = in_order(cost, most, EQUALS_MAX);
+        found = [equals, found].concat();
+    }
+    found
+}
+
+/// An assignment that is the best of those in which the rows before `fixed` have its columns.
+struct Best {
+    cost: Vec<Vec<u64>>,
+    fixed: usize,
+    columns: Vec<usize>,
+    total: u64,
+}
+
+/// The assignments that cost at most `most`, the best first, and at most `count`: Murty's method. What is left after each is
+/// split by the first row in which it differs.
+fn in_order(cost: &[Vec<u64>], most: u64, count: usize) -> Vec<(Vec<usize>, u64)> {
+    let best = |cost: Vec<Vec<u64>>, fixed: usize| {
+        let (columns, total) = assign(&cost);
+        Best { cost, fixed, columns, total }
+    };
+    let mut open = vec![best(cost.to_vec(), 0)];
+    let mut found = Vec::new();
+    while let Some(next) = open.iter().enumerate().min_by_key(|(_, best)| best.total).map(|(index, _)| index) {
+        let Best { mut cost, fixed, columns, total } = open.swap_remove(next);
+        if total > most || found.len() == count {
+            break;
+        }
+        for row in fixed..cost.len() {
+            let column = columns[row];
+            let mut other = cost.clone();
+            other[row][column] = FORBIDDEN;
+            open.push(best(other, row));
+            // The rows behind it are split with this pair.
+            (0..cost.len()).filter(|own| *own != column).for_each(|own| cost[row][own] = FORBIDDEN);
+        }
+        open.retain(|best| best.total <= most);
+        found.push((columns, total));
+    }
+    found
+}
+
 /// The best assignment, and for each of its pairs the best one without that pair.
-pub(crate) fn near_best(cost: &[Vec<u64>]) -> Vec<(Vec<usize>, u64)> {
+fn best_without_each_pair(cost: &[Vec<u64>]) -> Vec<(Vec<usize>, u64)> {
     let best = assign(cost);
     let mut found = vec![best.clone()];
     for (row, column) in best.0.iter().enumerate() {
@@ -97,9 +149,17 @@ mod tests {
                 all.sort_unstable();
                 let (columns, total) = assign(&cost);
                 assert_eq!((total, of(&columns)), (all[0], all[0]));
-                let near = near_best(&cost);
+                let near = near_best(&cost, 0);
                 let second = near[1..].iter().map(|(_, total)| *total).min();
                 assert_eq!(second, all.get(1).copied(), "{cost:?}");
+                let more = random();
+                let is_near = |total: &u64| *total <= all[0] + more;
+                let expected: Vec<u64> = all.iter().copied().filter(is_near).take(EQUALS_MAX).collect();
+                let near = near_best(&cost, more);
+                let found: Vec<u64> = near.iter().map(|(_, total)| *total).filter(is_near).collect();
+                assert_eq!(found, expected, "{cost:?}");
+                let different: std::collections::HashSet<_> = near.iter().map(|(columns, _)| columns).collect();
+                assert_eq!(different.len(), near.len(), "{cost:?}");
             }
         }
     }

@@ -16,15 +16,7 @@ pub(crate) fn cost(shape: Shape, geometry: &Geometry, members: &[usize], clues: 
     for clue in clues {
         for (copy, (slot, _)) in copies(geometry, clue.block).into_iter().enumerate() {
             for (column, against) in cost[slot].iter_mut().enumerate() {
-                let fits = match members.get(column) {
-                    Some(member) => clue.holders(copy) >> member & 1 == 1,
-                    None => match shape.level {
-                        Level::Raid4 | Level::Raid5 => clue.in_xor,
-                        Level::Raid6 => clue.without != 0,
-                        Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid10 => true,
-                    },
-                };
-                *against += if fits {
+                *against += if fits(shape, clue, copy, members.get(column).copied()) {
                     0
                 } else if clue.is_weak {
                     1
@@ -35,6 +27,31 @@ pub(crate) fn cost(shape: Shape, geometry: &Geometry, members: &[usize], clues: 
         }
     }
     cost
+}
+
+/// Whether a member holds a copy of a clue's block, or may, if it is missing.
+fn fits(shape: Shape, clue: &Clue, copy: usize, member: Option<usize>) -> bool {
+    match (member, shape.level) {
+        (Some(member), _) => clue.holders(copy) >> member & 1 == 1,
+        (None, Level::Raid4 | Level::Raid5) => clue.in_xor,
+        (None, Level::Raid6) => clue.without != 0,
+        (None, Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid10) => true,
+    }
+}
+
+/// Whether some copy of `block`, of which the clues know what it is, is where it should be.
+pub(crate) fn is_in_place(
+    shape: Shape,
+    geometry: &Geometry,
+    order: &[Option<usize>],
+    clues: &[Clue],
+    block: u64,
+) -> bool {
+    let slots: Vec<usize> = copies(geometry, block).into_iter().map(|(slot, _)| slot).collect();
+    let is_there = |clue: &Clue| {
+        (0..).zip(&slots).any(|(copy, slot)| fits(shape, clue, copy, order.get(*slot).copied().flatten()))
+    };
+    clues.iter().filter(|clue| clue.block == block && !clue.is_weak).all(is_there)
 }
 
 /// The clues on the missing member of RAID-6 for which the member that holds Q there is not the one without which the xor

@@ -7,6 +7,8 @@ use std::sync::LazyLock;
 
 /// Bytes of a block.
 pub(crate) const BLOCK: usize = 4096;
+/// A block of zeros, once in the program.
+pub(crate) static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
 static TABLE: LazyLock<[u32; 256]> = LazyLock::new(|| {
     let mut table = [0; 256];
@@ -17,7 +19,7 @@ static TABLE: LazyLock<[u32; 256]> = LazyLock::new(|| {
 });
 
 /// The CRC of a block of zeros.
-static OF_ZEROS: LazyLock<u32> = LazyLock::new(|| parity::crc32c(&[0; BLOCK]));
+static OF_ZEROS: LazyLock<u32> = LazyLock::new(|| parity::crc32c(&ZEROS));
 
 /// The register after `bytes`, begun with `seed` and not inverted: the form of ext4.
 pub(crate) fn raw(seed: u32, bytes: &[u8]) -> u32 {
@@ -38,7 +40,7 @@ pub(crate) fn fold(block: &[u8]) -> u16 {
 }
 
 /// What each bit of a register becomes behind a block of zeros.
-static BEHIND: LazyLock<[u32; 32]> = LazyLock::new(|| std::array::from_fn(|bit| raw(1 << bit, &[0; BLOCK])));
+static BEHIND: LazyLock<[u32; 32]> = LazyLock::new(|| std::array::from_fn(|bit| raw(1 << bit, &ZEROS)));
 
 /// The register `crc` behind `blocks` blocks of zeros. So [`sum`] of several blocks is made of theirs.
 pub(crate) fn behind(crc: u32, blocks: u64) -> u32 {
@@ -55,7 +57,7 @@ pub(crate) fn from_standard(crc: u32) -> u32 {
 
 /// [`sum`] of a block, from its [`raw`] CRC with `seed`.
 pub(crate) fn from_raw(crc: u32, seed: u32) -> u32 {
-    crc ^ raw(seed, &[0; BLOCK])
+    crc ^ raw(seed, &ZEROS)
 }
 
 /// Whether `bytes` have the usual CRC-32C that they hold at `at`, computed with zeros there.

@@ -2,9 +2,10 @@
 
 use crate::assign::{FORBIDDEN, near_best};
 use crate::compare::{Difference, Recency, difference, recencies};
-use crate::cost::{SURE, cost, unexplained};
+use crate::cost::{SURE, cost, is_in_place, unexplained};
 use crate::evidence::{Base, Clue, Clues, Frame, Kind, System};
 use crate::judge::Candidate;
+use crate::member::Member;
 use crate::order::Orders;
 use crate::outer::What;
 use crate::scan::Scan;
@@ -77,7 +78,8 @@ pub struct Found {
 const CHUNKS: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 /// Members at most: their masks have 64 bits.
 const MEMBERS_MAX: usize = 32;
-/// A candidate counts if no more clues are against it than against the best, and this.
+/// A candidate counts if no more clues are against it than against the best, and this: what is still in a journal is not in
+/// its place.
 const MARGIN: u64 = 2;
 /// A candidate counts if no more blocks of files would be zeros than so many times those of the best, and this.
 const UNUSUAL_TIMES: u64 = 4;
@@ -92,6 +94,11 @@ const BLOCK: u64 = 4096;
 
 /// Searches `disks`, reading about `budget` bytes. `progress` is given bytes done and in all.
 pub async fn search<S: Source>(disks: &[S], budget: u64, progress: &dyn Fn(u64, u64)) -> Found {
+    let disks: Vec<Member<'_>> = disks.iter().map(Member::of).collect();
+    search_in(&disks, budget, progress).await
+}
+
+async fn search_in(disks: &[Member<'_>], budget: u64, progress: &dyn Fn(u64, u64)) -> Found {
     let scan = Scan::of(disks, budget, progress).await;
     let mut found = Found {
         verdict: Verdict::Nothing(
@@ -347,6 +354,10 @@ impl<S: Source> Search<'_, S> {
         let sure = known.iter().filter(|clue| !clue.is_weak).count() as u64;
         for (columns, total) in self.best_orders(frame, shape, &geometry, &known, orders).await {
             let order: Vec<_> = columns.iter().map(|column| frame.members.get(*column).copied()).collect();
+            // It was seen there, or in what a missing member would hold: a shape without it is another one.
+            if !is_in_place(shape, &geometry, &order, &known, self.system.first_block()) {
+                continue;
+            }
             let unusual = total % SURE + clues.unusual;
             let against = total / SURE + unexplained(shape, &geometry, &order, &known) + clues.nowhere;
             let fits = sure.saturating_sub(against);
@@ -381,7 +392,7 @@ impl<S: Source> Search<'_, S> {
         orders: &mut Orders,
     ) -> Vec<(Vec<usize>, u64)> {
         let cost = cost(shape, geometry, frame.members, known);
-        let near = near_best(&cost);
+        let near = near_best(&cost, MARGIN * SURE);
         let best = near.iter().map(|(_, total)| total / SURE).min().unwrap_or(0);
         let is_open = near.iter().filter(|(_, total)| total / SURE <= best + MARGIN).count() > 1;
         let Geometry::Parity(parity) = geometry else { return near };
@@ -393,14 +404,14 @@ impl<S: Source> Search<'_, S> {
         if present == slots {
             let mut cost = cost;
             order.add_to(&mut cost, parity, frame.chunk, frame.members, None);
-            return near_best(&cost);
+            return near_best(&cost, MARGIN * SURE);
         }
         let mut found = Vec::new();
         for missing in (0..slots).filter(|slot| cost[*slot][present] / SURE <= best + MARGIN) {
             let mut cost = cost.clone();
             cost[missing][..present].iter_mut().for_each(|cost| *cost = FORBIDDEN);
             order.add_to(&mut cost, parity, frame.chunk, frame.members, Some(missing));
-            found.extend(near_best(&cost).into_iter().filter(|(_, total)| *total < FORBIDDEN));
+            found.extend(near_best(&cost, MARGIN * SURE).into_iter().filter(|(_, total)| *total < FORBIDDEN));
         }
         found
     }
@@ -472,8 +483,10 @@ impl<S: Source> Search<'_, S> {
             candidates.retain(|candidate| candidate.is_whole() || candidate.agreements + candidate.q_agreements > 0);
         }
         candidates.extend(sound);
+        // Where everything was written and a shape has each known block in its place, one that has not is another.
         let best = least(&candidates).unwrap_or(0);
-        let fit = |candidate: &&Candidate| candidate.against <= best + MARGIN;
+        let margin = if best == 0 && self.scan.seen.is_settled() { 0 } else { MARGIN };
+        let fit = |candidate: &&Candidate| candidate.against <= best + margin;
         let usual = candidates.iter().filter(fit).map(|candidate| candidate.unusual).min().unwrap_or(0);
         let counts = |candidate: &Candidate| fit(&candidate) && candidate.unusual <= UNUSUAL + UNUSUAL_TIMES * usual;
         let others = candidates.iter().filter(|candidate| !counts(candidate));

@@ -11,6 +11,7 @@ use crate::seen::{Expected, Finder, Holder, Seen, Walk, Want};
 use crate::shape::Rows;
 use crate::{btrfs, outer, xfs};
 use disk::Source;
+use std::collections::HashSet;
 
 /// What was seen at the start of an array: a file system, or what file systems lie in.
 #[derive(Debug, Clone)]
@@ -236,13 +237,17 @@ impl<S: Source> Frame<'_, S> {
         expected.push(own);
         expected.sort_by_key(|expected| expected.block);
         let (weak, sure): (Vec<_>, Vec<_>) = expected.into_iter().partition(|expected| expected.want == Want::Data);
-        let (mut clues, mut unusual, mut open) = (Vec::new(), 0, Vec::new());
+        let (ends, sums): (Vec<_>, Vec<_>) = sure.into_iter().partition(|own| matches!(own.want, Want::End(_)));
+        let (mut clues, mut unusual, mut open, mut absent) = (Vec::new(), 0, Vec::new(), HashSet::new());
         let mut reads = READS_MAX;
-        for expected in [sure, weak] {
+        for (expected, is_certain) in [(sums, true), (walk.likely, false), (ends, true), (weak, true)] {
             // One of each group, and not always the same one: every sixth block might be on the same of six members.
             let step = expected.len().div_ceil(CLUES_MAX).max(1);
             let groups = expected.chunks(step).enumerate();
             for known in groups.map(|(number, group)| &group[number.wrapping_mul(SPREAD) % group.len()]) {
+                if known.by.is_some_and(|by| absent.contains(&by)) {
+                    continue;
+                }
                 match self.clue(*known, &mut reads).await {
                     Look::Clue(clue) => {
                         let end = match known.want {
@@ -252,8 +257,11 @@ impl<S: Source> Frame<'_, S> {
                         open.extend(end.map(|end| (clues.len(), end)));
                         clues.push(clue);
                     }
-                    Look::Nowhere if known.holder != Holder::Member => {}
-                    Look::Nowhere => nowhere += 1,
+                    Look::Nowhere if known.holder != Holder::Member || !is_certain => {}
+                    Look::Nowhere => {
+                        absent.insert(known.block);
+                        nowhere += 1;
+                    }
                     Look::Zeros => unusual += 1,
                     Look::Unknown => {}
                 }
@@ -306,7 +314,7 @@ impl<S: Source> Frame<'_, S> {
         }
     }
 
-    async fn clue_of_row(&self, Expected { block, want, holder }: Expected, reads: &mut u32) -> Look {
+    async fn clue_of_row(&self, Expected { block, want, holder, .. }: Expected, reads: &mut u32) -> Look {
         let at = self.position(block);
         let mut summaries = Vec::new();
         for member in self.members {

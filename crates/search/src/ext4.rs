@@ -30,6 +30,10 @@ pub(crate) struct Super {
     /// Groups whose bitmaps and inodes are together.
     together: u64,
     sparse: bool,
+    /// Whether the blocks that are kept for descriptors list their copies.
+    lists_copies: bool,
+    /// Whether all of it was written when this was: nothing is left to its journal, and no error was noted.
+    pub(crate) is_clean: bool,
 }
 
 const SUPER_AT: usize = 1024;
@@ -61,7 +65,7 @@ impl Super {
         if !is_known || has_sums && raw(!0, &bytes[..CHECKSUM_AT]) != le32(bytes, CHECKSUM_AT) {
             return None;
         }
-        let wide = incompatible & 0x80 != 0;
+        let (wide, compatible) = (incompatible & 0x80 != 0, le32(bytes, 0x5c));
         let seed = if incompatible & 0x2000 != 0 { le32(bytes, 0x270) } else { raw(!0, &id(bytes, 0x68)) };
         let found = Self {
             id: id(bytes, 0x68),
@@ -76,6 +80,8 @@ impl Super {
             reserved: le16(bytes, 0xce).into(),
             together: if incompatible & 0x200 != 0 { 1 << bytes[0x174].min(16) } else { 1 },
             sparse: incompatible & 0x10 == 0,
+            lists_copies: compatible & 0x10 != 0 && compatible & 0x200 == 0 && read_only & 1 != 0,
+            is_clean: incompatible & 4 == 0 && le16(bytes, 0x3a) & 3 == 1,
         };
         let sane = found.group_blocks > 0
             && found.group_inodes > 0
@@ -88,8 +94,8 @@ impl Super {
 /// A group of blocks, by its descriptor.
 struct Group {
     number: u32,
-    bitmap: u64,
-    bitmap_sum: Option<u32>,
+    /// The bitmaps of blocks and of inodes, and what they hold by their checksums.
+    bitmaps: Vec<(u64, u32)>,
     table: u64,
     used_inodes: u32,
     /// Whether this is what a copy said long ago: then inodes that are not there may never have been.
@@ -111,6 +117,8 @@ const COPIES_IN: [u64; 6] = [0, 1, 3, 5, 7, 9];
 const TABLE_PLACES: u64 = 64;
 /// Blocks of inodes that are looked at, at most.
 const TABLE_BLOCKS_MAX: u64 = 1500;
+/// The inode to which the blocks belong that are kept for descriptors.
+const RESIZE: u32 = 7;
 /// The inode of the journal.
 const JOURNAL: u32 = 8;
 /// Directories that are looked at, at most.
@@ -126,9 +134,8 @@ impl Super {
         let mut directories = Vec::new();
         let mut left = TABLE_BLOCKS_MAX;
         for group in &groups {
-            if let Some(sum) = group.bitmap_sum {
-                walk.expected.push(Expected::new(group.bitmap, Want::Sum(sum)));
-            }
+            let bitmaps = group.bitmaps.iter().map(|(block, sum)| Expected::new(*block, Want::Sum(*sum)));
+            walk.expected.extend(bitmaps);
             let bytes = u64::from(group.used_inodes) * u64::from(self.inode_bytes);
             let blocks = bytes.div_ceil(BLOCK as u64).min(left);
             left -= blocks;
@@ -219,8 +226,7 @@ impl Super {
                 let blocks = u64::from(self.group_inodes) * u64::from(self.inode_bytes) / BLOCK as u64;
                 let group = |number: u64| Group {
                     number: number as u32,
-                    bitmap: 0,
-                    bitmap_sum: None,
+                    bitmaps: Vec::new(),
                     table: table + number * blocks,
                     used_inodes: self.group_inodes,
                     is_old: true,
@@ -244,14 +250,24 @@ impl Super {
         };
         let flags = le16(descriptor, 0x12);
         let unused = u32::from(le16(descriptor, 0x1c)) | u32::from(le16(descriptor, 0x32)) << 16;
-        // The whole sum only is kept with wide descriptors, and covers a whole block with groups of the usual size.
-        let sum = (flags & 2 == 0 && self.descriptor_bytes == 64 && self.group_blocks == 8 * BLOCK as u32)
-            .then(|| u32::from(le16(descriptor, 0x18)) | u32::from(le16(descriptor, 0x38)) << 16);
+        let sum = |low: usize, high: usize| u32::from(le16(descriptor, low)) | u32::from(le16(descriptor, high)) << 16;
+        // The whole sums are kept with wide descriptors alone, and are those of as many bits as a group has. Behind them
+        // all bits are set.
+        let bitmap = |block: u64, sum: u32, bits: u32| {
+            let rest = vec![0xff; BLOCK.saturating_sub(bits as usize / 8)];
+            (block, from_raw(raw(sum, &rest), seed))
+        };
+        let mut bitmaps = Vec::new();
+        if self.descriptor_bytes == 64 && !is_old {
+            let of_blocks = || bitmap(half(0, 0x20), sum(0x18, 0x38), self.group_blocks);
+            bitmaps.extend((flags & 2 == 0 && self.group_blocks == 8 * BLOCK as u32).then(of_blocks));
+            let of_inodes = || bitmap(half(4, 0x24), sum(0x1a, 0x3a), self.group_inodes);
+            bitmaps.extend((flags & 1 == 0 && self.group_inodes <= 8 * BLOCK as u32).then(of_inodes));
+        }
         let used = if flags & 1 != 0 { 0 } else { self.group_inodes.saturating_sub(unused) };
         Group {
             number,
-            bitmap: half(0, 0x20),
-            bitmap_sum: sum.map(|sum| from_raw(sum, seed)).filter(|_| !is_old),
+            bitmaps,
             table: half(8, 0x28),
             used_inodes: if is_old { self.group_inodes } else { used },
             is_old,
@@ -275,7 +291,7 @@ impl Super {
         };
         let is_right = |block: &[u8]| self.is_inodes(seed, first, block);
         let is_plausible =
-            |block: &[u8]| is_right(block) && !is_a_sum(block.chunks_exact(bytes).filter_map(is_covered));
+            |block: &[u8]| is_right(block) && !is_a_sum(block.chunks_exact(bytes).filter_map(is_as_long));
         let block = group.table + index;
         let found = match finder.find(block, &is_plausible).await {
             Some(found) => Some(found),
@@ -287,14 +303,20 @@ impl Super {
             None => walk.lose(block, finder),
         }
         for (number, inode) in numbered(&found.unwrap_or_default()) {
+            if number == RESIZE {
+                self.note_lists(&inode, walk);
+                continue;
+            }
             if number == JOURNAL {
                 journal(&inode, finder, walk).await;
                 continue;
             }
             match le16(&inode, 0) >> 12 {
                 8 => {
-                    walk.expected.extend(end_of(&inode));
-                    walk.expected.extend(data_of(&inode));
+                    walk.expected.extend(end_of(&inode, extents_of(&inode)));
+                    walk.expected.extend(data_of(extents_of(&inode)));
+                    let own = raw(raw(seed, &number.to_le_bytes()), &inode[0x64..0x68]);
+                    extent_tree(own, &inode, finder, walk).await;
                 }
                 4 => directories.extend(extent_of(&inode, 0).map(|block| {
                     let seed = raw(raw(seed, &number.to_le_bytes()), &inode[0x64..0x68]);
@@ -306,15 +328,94 @@ impl Super {
     }
 }
 
+impl Super {
+    /// Notes what the blocks hold that are kept for more descriptors: where their copies are. The list of these blocks is
+    /// the only one that `inode` has. Fact: `ext2fs_create_resize_inode` in e2fsprogs' `res_gdt.c`.
+    fn note_lists(&self, inode: &[u8], walk: &mut Walk) {
+        let groups = self.blocks.div_ceil(self.group_blocks.into());
+        let each = BLOCK as u64 / u64::from(self.descriptor_bytes);
+        let (first, list) = (groups.div_ceil(each), le32(inode, LIST_OF_LISTS_AT));
+        if !self.lists_copies || list == 0 || groups < 2 {
+            return;
+        }
+        let copies: Vec<u64> = copies_before(groups);
+        let mut all = vec![0; BLOCK];
+        for table in first..first + self.reserved {
+            let block = 1 + table;
+            let mut own = vec![0; BLOCK];
+            for (entry, group) in own.chunks_exact_mut(4).zip(&copies) {
+                entry.copy_from_slice(&((block + group * u64::from(self.group_blocks)) as u32).to_le_bytes());
+            }
+            walk.note_likely(block, &own);
+            let at = table as usize * 4 % BLOCK;
+            all[at..at + 4].copy_from_slice(&(block as u32).to_le_bytes());
+        }
+        walk.note_likely(list.into(), &all);
+    }
+}
+
+/// Where an inode has the block that lists blocks of lists.
+const LIST_OF_LISTS_AT: usize = 0x28 + 13 * 4;
+
+/// The groups that have copies of the superblock, without the first: powers of 3, 5 and 7 below `groups`, and 1.
+fn copies_before(groups: u64) -> Vec<u64> {
+    let powers = |base: u64| std::iter::successors(Some(base), move |power| power.checked_mul(base));
+    let below = |base: u64| powers(base).take_while(|power| *power < groups).collect::<Vec<_>>();
+    let mut copies = [vec![1], below(3), below(5), below(7)].concat();
+    copies.sort_unstable();
+    copies
+}
+
+/// Finds the blocks that hold a file's extents, where the inode has no room for them, and notes what these say. `seed` is
+/// that of the file's checksums.
+async fn extent_tree(seed: u32, inode: &[u8], finder: &mut impl Finder, walk: &mut Walk) {
+    let mut below: Vec<u64> = children(root_of(inode)).collect();
+    let mut left = TREE_BLOCKS_MAX;
+    while let Some(block) = below.pop().filter(|_| left > 0 && walk.lost.len() <= LOST_MAX) {
+        left -= 1;
+        let Some(found) = finder.find(block, &|block| is_extent_node(seed, block)).await else {
+            walk.lose(block, finder);
+            continue;
+        };
+        walk.note(block, &found);
+        below.extend(children(&found));
+        let extents = || extents_in(&found).filter(|(_, length, _)| *length <= WRITTEN_MAX);
+        walk.expected.extend(end_of(inode, extents()));
+        walk.expected.extend(data_of(extents()));
+    }
+}
+
+/// Blocks of a file's extents that are looked at, at most.
+const TREE_BLOCKS_MAX: usize = 64;
+
+/// The blocks that an inner node of extents names. Fact: `ext4_extent_header` and `ext4_extent_idx`.
+fn children(node: &[u8]) -> impl Iterator<Item = u64> {
+    let count = if le16(node, 0) == EXTENTS && le16(node, 6) > 0 { usize::from(le16(node, 2)) } else { 0 };
+    let entries = node.get(12..).unwrap_or_default().chunks_exact(12).take(count);
+    entries.map(|entry| u64::from(le32(entry, 4)) | u64::from(le16(entry, 8)) << 32)
+}
+
+/// Whether `block` is a node of extents, by the checksum behind its entries.
+fn is_extent_node(seed: u32, block: &[u8]) -> bool {
+    let (entries, most) = (le16(block, 2), usize::from(le16(block, 4)));
+    let end = 12 + 12 * most;
+    let is_sane = le16(block, 0) == EXTENTS && usize::from(entries) <= most && end + 4 <= block.len();
+    is_sane && raw(seed, &block[..end]) == le32(block, end)
+}
+
 /// Finds the first block of the journal. What the others hold is unknown: most are zeros in a young file system.
 async fn journal(inode: &[u8], finder: &mut impl Finder, walk: &mut Walk) {
     const MAGIC: u32 = 0xc03b_3998;
+    const JOURNAL_HEAD_BYTES: usize = 1024;
     let Some(block) = extent_of(inode, 0) else { return };
     let blocks = le32(inode, 4) / BLOCK as u32;
-    // Magic number, kind, length of a block, and blocks: all in the other byte order.
+    // Magic number, kind, length of a block, and blocks: all in the other byte order. Behind them is nothing; in their xor
+    // with the first block of the file system is its superblock.
     let is_right = |block: &[u8]| {
         let kind = be32(block, 4);
-        be32(block, 0) == MAGIC && matches!(kind, 3 | 4) && be32(block, 12) == BLOCK as u32 && be32(block, 16) == blocks
+        let is_alone = block[JOURNAL_HEAD_BYTES..].iter().all(|byte| *byte == 0);
+        let is_as_long = be32(block, 12) == BLOCK as u32 && be32(block, 16) == blocks;
+        be32(block, 0) == MAGIC && matches!(kind, 3 | 4) && is_as_long && is_alone
     };
     match finder.find(block, &is_right).await {
         Some(found) => walk.note(block, &found),
@@ -363,20 +464,39 @@ const WRITTEN_MAX: u64 = 32768;
 
 /// The same, with those that are not written.
 fn allocated(inode: &[u8]) -> impl Iterator<Item = (u64, u64, u64)> {
-    let is_flat = le32(inode, 0x20) & 0x8_0000 != 0 && le16(inode, 0x28) == 0xf30a && le16(inode, 0x2e) == 0;
-    let count = if is_flat { usize::from(le16(inode, 0x2a)).min(4) } else { 0 };
-    (0..count).map(|index| &inode[0x34 + 12 * index..]).map(|extent| {
+    extents_in(root_of(inode))
+}
+
+/// The node of extents in an inode; nothing of a file that has none.
+fn root_of(inode: &[u8]) -> &[u8] {
+    let has_extents = le32(inode, 0x20) & 0x8_0000 != 0;
+    if has_extents { &inode[0x28..0x28 + 60] } else { &[] }
+}
+
+/// The magic number of a node of extents.
+const EXTENTS: u16 = 0xf30a;
+
+/// The extents in a node that has no others below it.
+fn extents_in(node: &[u8]) -> impl Iterator<Item = (u64, u64, u64)> {
+    let count = if le16(node, 0) == EXTENTS && le16(node, 6) == 0 { usize::from(le16(node, 2)) } else { 0 };
+    node.get(12..).unwrap_or_default().chunks_exact(12).take(count).map(|extent| {
         let start = u64::from(le32(extent, 8)) | u64::from(le16(extent, 6)) << 32;
         (u64::from(le32(extent, 0)), u64::from(le16(extent, 4)), start)
     })
 }
 
-/// Whether a file's last block is in its extents, if these are in the inode.
-fn is_covered(inode: &[u8]) -> Option<bool> {
-    let is_file = le16(inode, 0) >> 12 == 8;
-    let last = last_byte(inode).filter(|_| is_file && allocated(inode).next().is_some())? / BLOCK as u64;
+/// Whether the extents of a file or directory fit its length, if they are in the inode: its last block is in one, and none
+/// that was written goes further. A directory has whole blocks.
+fn is_as_long(inode: &[u8]) -> Option<bool> {
+    let kind = le16(inode, 0) >> 12;
+    let has_extents = matches!(kind, 4 | 8) && allocated(inode).next().is_some();
+    let last_byte = last_byte(inode).filter(|_| has_extents)?;
+    let last = last_byte / BLOCK as u64;
     let bare = |length: u64| if length > WRITTEN_MAX { length - WRITTEN_MAX } else { length };
-    Some(allocated(inode).any(|(from, length, _)| (from..from + bare(length)).contains(&last)))
+    let is_covered = allocated(inode).any(|(from, length, _)| (from..from + bare(length)).contains(&last));
+    let is_exceeded = extents_of(inode).any(|(from, length, _)| from + length > last + 1);
+    let is_whole = kind == 8 || (last_byte + 1).is_multiple_of(BLOCK as u64);
+    Some(is_covered && !is_exceeded && is_whole)
 }
 
 /// The last byte of a file, unless it is empty.
@@ -386,22 +506,26 @@ fn last_byte(inode: &[u8]) -> Option<u64> {
 
 /// The block in which block `wanted` of a file is, if its extents are in the inode.
 fn extent_of(inode: &[u8], wanted: u64) -> Option<u64> {
-    let mut extents = extents_of(inode);
+    place_in(extents_of(inode), wanted)
+}
+
+/// The block in which block `wanted` of a file is by these extents.
+fn place_in(mut extents: impl Iterator<Item = (u64, u64, u64)>, wanted: u64) -> Option<u64> {
     extents
         .find(|(from, length, _)| (*from..from + length).contains(&wanted))
         .map(|(from, _, start)| start + wanted - from)
 }
 
-/// The blocks of a file.
-fn data_of(inode: &[u8]) -> impl Iterator<Item = Expected> {
-    let blocks = extents_of(inode).flat_map(|(_, length, start)| start..start + length);
+/// The blocks of a file that these extents name.
+fn data_of(extents: impl Iterator<Item = (u64, u64, u64)>) -> impl Iterator<Item = Expected> {
+    let blocks = extents.flat_map(|(_, length, start)| start..start + length);
     blocks.map(|block| Expected::new(block, Want::Data))
 }
 
-/// What is known of a file's last block.
-fn end_of(inode: &[u8]) -> Option<Expected> {
+/// What is known of a file's last block, if it is in these extents.
+fn end_of(inode: &[u8], extents: impl Iterator<Item = (u64, u64, u64)>) -> Option<Expected> {
     let last = last_byte(inode)?;
-    let block = extent_of(inode, last / BLOCK as u64)?;
+    let block = place_in(extents, last / BLOCK as u64)?;
     Some(Expected::new(block, Want::End((last % BLOCK as u64 + 1) as u16)))
 }
 
@@ -465,6 +589,8 @@ mod tests {
             reserved: 0,
             together: 1,
             sparse: true,
+            lists_copies: false,
+            is_clean: true,
         };
         let mut random = crate::memory::numbers(3);
         let first = |place: u32| place * 16 + 1;
@@ -476,7 +602,7 @@ mod tests {
         let sum: Vec<u8> = (0..BLOCK).map(|at| parts.iter().fold(0, |sum, part| sum ^ part[at])).collect();
         assert!(ext4.is_inodes(7, first(4), &parts[0]));
         assert!(ext4.is_inodes(7, first(4 ^ 8 ^ 16), &sum), "its checksums are right");
-        let is_sum = |block: &[u8]| is_a_sum(block.chunks_exact(256).filter_map(is_covered));
+        let is_sum = |block: &[u8]| is_a_sum(block.chunks_exact(256).filter_map(is_as_long));
         assert!(is_sum(&sum) && !parts.iter().any(|part| is_sum(part)));
     }
 

@@ -18,6 +18,7 @@ mod decide;
 mod evidence;
 mod ext4;
 mod judge;
+mod member;
 #[cfg(test)]
 mod memory;
 mod order;

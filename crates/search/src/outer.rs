@@ -5,7 +5,7 @@
 //! that its header is all that is known. Facts: see [`disk::table`] and [`disk::lvm`]; the LUKS2 on-disk format.
 
 use crate::btrfs;
-use crate::crc::BLOCK;
+use crate::crc::{BLOCK, ZEROS};
 use crate::evidence::Kind;
 use crate::seen::number::{le32, le64};
 use crate::seen::{Expected, Finder, LOST_MAX, Node, Seen, Walk};
@@ -101,8 +101,12 @@ impl First {
             part.note(kind.super_block(), &block);
             walk.is_wrong |= part.is_wrong;
             walk.lost.extend(part.lost.iter().filter_map(|block| map.to(*block)));
-            let expected = part.expected.into_iter();
-            walk.expected.extend(expected.filter_map(|own| Some(Expected { block: map.to(own.block)?, ..own })));
+            let mapped = |own: Expected| {
+                let by = own.by.and_then(|by| map.to(by));
+                Some(Expected { block: map.to(own.block)?, by, ..own })
+            };
+            walk.expected.extend(part.expected.into_iter().filter_map(mapped));
+            walk.likely.extend(part.likely.into_iter().filter_map(mapped));
             if walk.lost.len() > LOST_MAX {
                 break;
             }
@@ -193,7 +197,7 @@ impl Source for Area<'_> {
                 (0, _) => self.first,
                 (AREA_AT, _) => self.header,
                 (_, Some(text)) => text,
-                _ => &[0; BLOCK][..],
+                _ => &ZEROS[..],
             };
             bytes.extend_from_slice(own);
         }

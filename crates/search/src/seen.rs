@@ -66,6 +66,12 @@ impl Seen {
         held.map(|(place, id, age)| (id, age, place.disk))
     }
 
+    /// Whether everything that was written of all file systems is in its place: those that have a journal were unmounted.
+    /// A block that is not as it should be is then a fault. What is in the log of XFS is not known here.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.xfs.supers.is_empty() && self.ext4.iter().all(|(_, own, _)| own.group > 0 || own.is_clean)
+    }
+
     /// Whether [`Seen::look`] might see something in a block of which `word` gives the word at a multiple of 8 bytes.
     pub(crate) fn may_be(word: impl Fn(usize) -> [u8; 8]) -> bool {
         ext4::may_be(&word) || xfs::may_be(&word) || btrfs::may_be(&word) || outer::may_be(&word)
@@ -93,11 +99,13 @@ pub(crate) struct Expected {
     /// What held it where it was seen. The xor of an odd number of blocks with a CRC each has one too, so that this means
     /// something only where a missing member holds that xor.
     pub(crate) holder: Holder,
+    /// The block that says so, if it may be none of the file system's. Where it is nowhere, this is not known.
+    pub(crate) by: Option<u64>,
 }
 
 impl Expected {
     pub(crate) fn new(block: u64, want: Want) -> Self {
-        Self { block, want, holder: Holder::Member }
+        Self { block, want, holder: Holder::Member, by: None }
     }
 }
 
@@ -129,6 +137,8 @@ pub(crate) struct Node {
 pub(crate) struct Walk {
     /// What is known of blocks.
     pub(crate) expected: Vec<Expected>,
+    /// What is known if it is there at all: of a block that is nowhere, nothing is known.
+    pub(crate) likely: Vec<Expected>,
     /// Blocks of metadata that no member has at their place.
     pub(crate) lost: Vec<u64>,
     /// Whether even the first of all is nowhere.
@@ -141,6 +151,11 @@ impl Walk {
     /// Notes the block that was found at `block`.
     pub(crate) fn note(&mut self, block: u64, found: &[u8]) {
         self.expected.push(Expected::new(block, Want::Sum(crate::crc::sum(found))));
+    }
+
+    /// Notes what the block at `block` is in nearly all file systems.
+    pub(crate) fn note_likely(&mut self, block: u64, content: &[u8]) {
+        self.likely.push(Expected::new(block, Want::Sum(crate::crc::sum(content))));
     }
 
     /// Notes that a block was not found, if all that the members have there was looked at.
@@ -157,11 +172,10 @@ pub(crate) const LOST_MAX: usize = 12;
 /// Whether a block of inodes is the sum of an odd number of others, as parity is. CRCs are linear, so those of such a sum
 /// are right wherever its inodes' numbers are the sum of theirs. But its files' lengths do not fit their extents.
 ///
-/// `covered` says of each file whether its last block is in its extents, written or not. A real file may end with a hole, but
-/// few do.
-pub(crate) fn is_a_sum(covered: impl Iterator<Item = bool>) -> bool {
-    let (files, holes) = covered.fold((0, 0), |(files, holes), is_covered| (files + 1, holes + u32::from(!is_covered)));
-    holes > 1 && holes * 8 > files
+/// `fitting` says of each file whether its extents fit its length. A real file may end with a hole, but few do.
+pub(crate) fn is_a_sum(fitting: impl Iterator<Item = bool>) -> bool {
+    let (files, unfit) = fitting.fold((0, 0), |(files, unfit), is_fitting| (files + 1, unfit + u32::from(!is_fitting)));
+    unfit > 1 && unfit * 8 > files
 }
 
 /// Little-endian and big-endian numbers of a block; 0 past its end.

@@ -119,7 +119,7 @@ impl Seen {
             return;
         };
         let whole = block.chunks_exact(bytes).all(|inode| be16(inode, 0) == 0x494e && holds_own(inode, 100));
-        if !whole || block[4] != 3 || is_a_sum(block.chunks_exact(bytes).filter_map(is_covered)) {
+        if !whole || block[4] != 3 || is_a_sum(block.chunks_exact(bytes).filter_map(is_as_long)) {
             return;
         }
         self.inodes.push(Inodes {
@@ -158,21 +158,22 @@ impl Seen {
         newest.retain(|(block, holder), _| *holder == Holder::Member || !held.contains(block));
         let mut expected: HashSet<Expected> = HashSet::new();
         for ((block, holder), (_, sum)) in &newest {
-            expected.insert(Expected { block: *block, want: Want::Sum(*sum), holder: *holder });
+            expected.insert(Expected { block: *block, want: Want::Sum(*sum), holder: *holder, by: None });
         }
         // Only inodes in the latest version of their block count.
         let is_newest =
             |own: &&Inodes| newest.get(&(block_of(own), own.version.holder)) == Some(&(own.version, own.sum));
         for own in inodes().filter(is_newest) {
-            let holder = own.version.holder;
+            let (holder, by) = (own.version.holder, Some(block_of(own)));
             let at = |address: u64| found.linear(address);
             expected.extend(own.ends.iter().map(|(end, bytes)| Expected {
                 block: at(*end),
                 want: Want::End(*bytes),
                 holder,
+                by,
             }));
             let data = own.data.iter().flat_map(|(start, count)| at(*start)..at(*start).saturating_add(*count));
-            expected.extend(data.map(|block| Expected { block, want: Want::Data, holder }));
+            expected.extend(data.map(|block| Expected { block, want: Want::Data, holder, by }));
         }
         expected.into_iter().filter(|expected| expected.block < found.blocks).collect()
     }
@@ -213,11 +214,14 @@ fn allocated(inode: &[u8]) -> impl Iterator<Item = (bool, (u64, u64, u64))> {
     })
 }
 
-/// Whether a file's last block is in its extents, if these are in the inode.
-fn is_covered(inode: &[u8]) -> Option<bool> {
+/// Whether a file's extents fit its length, if they are in the inode: its last block is in one, and none that was written
+/// goes further. XFS allocates more for a file that grows, and frees that when it is closed.
+fn is_as_long(inode: &[u8]) -> Option<bool> {
     let last = be64(inode, 56).checked_sub(1)? / BLOCK as u64;
     allocated(inode).next()?;
-    Some(allocated(inode).any(|(_, (from, _, count))| (from..from + count).contains(&last)))
+    let is_covered = allocated(inode).any(|(_, (from, _, count))| (from..from + count).contains(&last));
+    let is_exceeded = extents_of(inode).any(|(from, _, count)| from + count > last + 1);
+    Some(is_covered && !is_exceeded)
 }
 
 /// The last block of a file with its extents in the inode, and the bytes of the file in it.
@@ -275,7 +279,7 @@ mod tests {
         let mut block = || -> Vec<u8> { (0..8).flat_map(|_| file()).collect() };
         let parts = [block(), block(), block()];
         let sum: Vec<u8> = (0..BLOCK).map(|at| parts.iter().fold(0, |sum, part| sum ^ part[at])).collect();
-        let is_sum = |block: &[u8]| is_a_sum(block.chunks_exact(512).filter_map(is_covered));
+        let is_sum = |block: &[u8]| is_a_sum(block.chunks_exact(512).filter_map(is_as_long));
         assert!(is_sum(&sum) && !parts.iter().any(|part| is_sum(part)));
         // An image of a machine whose end is not written, and a file that ends with a hole.
         let real = [inode(1 << 20, 256, false), inode(1 << 20, 10, true)].concat();

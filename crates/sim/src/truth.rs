@@ -138,6 +138,15 @@ impl Truth {
         self.writes[id.0].fate = Fate::InDoubt;
     }
 
+    /// A write was refused: it never was.
+    pub fn refused(&mut self, id: WriteId) {
+        let number = id.0 as u32;
+        for sector in sectors(&self.writes[id.0].range()) {
+            self.pending[sector].retain(|other| *other != number);
+        }
+        self.writes[id.0].fate = Fate::InDoubt;
+    }
+
     /// A flush that began at `since` was answered.
     pub fn flushed(&mut self, since: Stamp) {
         for index in 0..self.writes.len() {

@@ -747,4 +747,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         broken: "after a kill, a write that was answered from memory covers a part of a later one in the same block",
         by: Test("coalescing::kills::a_kill_amid_a_write_over_an_answered_one_tears_no_block"),
     },
+    Mutant {
+        name: "read-only-unsettled",
+        broken: "an array counts as read-only while it is dirty, and what was answered from memory is written later",
+        by: Test("read_only::members_of_an_array_made_read_only_hold_what_was_answered_and_do_not_change"),
+    },
+    Mutant {
+        name: "read-only-swept",
+        broken: "a recovery goes on while the array is read-only",
+        by: Test("read_only::a_recovery_and_a_repair_wait_until_the_array_is_writable"),
+    },
 ];

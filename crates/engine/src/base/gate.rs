@@ -1,5 +1,5 @@
 //! Counts the requests in flight, and times them when asked to. A stopping array closes the gate and waits until all of
-//! them have ended.
+//! them have ended. An array that becomes read-only closes it to writes alone, and may open it again.
 //!
 //! Knows nothing of what a request does, and reads no clock but the one it is given.
 
@@ -23,9 +23,13 @@ pub(crate) struct Gate {
     /// All requests inside, background work included.
     inside: Cell<usize>,
     background: Cell<usize>,
+    /// Those inside that may write to members' data.
+    writes: Cell<usize>,
     /// User requests that have entered since the gate was made.
     begun: Cell<u64>,
     closed: Cell<bool>,
+    closed_to_writes: Cell<bool>,
+    /// Tasks that close the gate, woken when the last inside has left.
     waiting: RefCell<Vec<Waker>>,
     /// Tasks in [`Gate::closes_before`], woken when the gate closes.
     listening: RefCell<Vec<Waker>>,
@@ -49,13 +53,14 @@ struct Timing {
 /// One request inside the gate; dropping this leaves it.
 pub(crate) struct Inside<'a> {
     gate: &'a Gate,
-    /// [`UNTIMED`], [`BACKGROUND`], or the nanoseconds at which a timed request entered. One word for all of them, so that
-    /// the struct is passed in two registers.
+    /// The nanoseconds at which a timed request entered, or [`UNTIMED`]; with [`WRITES`], [`BACKGROUND`] or both. One word
+    /// for all of them, so that the struct is passed in two registers.
     entered: u64,
 }
 
 const UNTIMED: u64 = 0;
-const BACKGROUND: u64 = u64::MAX;
+const WRITES: u64 = 1 << 63;
+const BACKGROUND: u64 = 1 << 62;
 
 /// Has requests timed until it is dropped.
 pub(crate) struct Timed<'a>(&'a Gate);
@@ -72,20 +77,38 @@ impl Gate {
         Some(Inside { gate: self, entered })
     }
 
+    /// As [`Gate::enter`], for a write.
+    pub(crate) fn enter_to_write(&self) -> Option<Inside<'_>> {
+        if self.closed_to_writes.get() {
+            return None;
+        }
+        let mut inside = self.enter()?;
+        inside.entered |= WRITES;
+        self.writes.set(self.writes.get() + 1);
+        Some(inside)
+    }
+
     /// A timed request enters. Returns the moment.
     #[inline(never)]
     fn enter_timed(&self) -> u64 {
         let Some(now) = self.timing.borrow().as_ref().map(|timing| (timing.now)()) else { return UNTIMED };
-        let now = now.clamp(UNTIMED + 1, BACKGROUND - 1);
+        let now = now.clamp(UNTIMED + 1, BACKGROUND - 1); // 146 years
         self.served.borrow_mut().enter(now);
         now
     }
 
-    /// Background work leaves, or a request that was timed when it entered.
+    /// A write leaves, background work, or a request that was timed when it entered.
     #[inline(never)]
     fn leave_special(&self, entered: u64) {
-        if entered == BACKGROUND {
+        if entered & WRITES != 0 {
+            self.writes.set(self.writes.get() - 1);
+        }
+        if entered & BACKGROUND != 0 {
             return self.background.set(self.background.get() - 1);
+        }
+        let entered = entered & !WRITES;
+        if entered == UNTIMED {
+            return;
         }
         let timing = self.timing.borrow();
         if let Some(Timing { now, .. }) = timing.as_ref().filter(|timing| entered >= timing.since) {
@@ -101,6 +124,17 @@ impl Gate {
         self.inside.set(self.inside.get() + 1);
         self.background.set(self.background.get() + 1);
         Some(Inside { gate: self, entered: BACKGROUND })
+    }
+
+    /// As [`Gate::enter_background`], for work that writes to members' data.
+    pub(crate) fn enter_background_to_write(&self) -> Option<Inside<'_>> {
+        if self.closed_to_writes.get() {
+            return None;
+        }
+        let mut inside = self.enter_background()?;
+        inside.entered |= WRITES;
+        self.writes.set(self.writes.get() + 1);
+        Some(inside)
     }
 
     /// The present load.
@@ -130,6 +164,11 @@ impl Gate {
         self.closed.get()
     }
 
+    /// Whether the gate refuses writes.
+    pub(crate) fn is_closed_to_writes(&self) -> bool {
+        self.closed_to_writes.get()
+    }
+
     /// Waits for `moment` or for the gate to close; true when the gate is closed.
     pub(crate) async fn closes_before(&self, moment: impl Future<Output = ()>) -> bool {
         let mut moment = pin!(moment);
@@ -153,11 +192,30 @@ impl Gate {
     pub(crate) async fn close(&self) {
         self.closed.set(true);
         self.listening.take().into_iter().for_each(Waker::wake);
+        self.wait_for(&self.inside).await;
+    }
+
+    /// Refuses new writes, and waits for those inside.
+    pub(crate) async fn close_to_writes(&self) {
+        self.closed_to_writes.set(true);
+        self.wait_for(&self.writes).await;
+    }
+
+    /// Takes writes again.
+    pub(crate) fn open_to_writes(&self) {
+        self.closed_to_writes.set(false);
+    }
+
+    /// Waits until a count is zero.
+    async fn wait_for(&self, count: &Cell<usize>) {
         poll_fn(|context| {
-            if self.inside.get() == 0 {
+            if count.get() == 0 {
                 return Poll::Ready(());
             }
-            self.waiting.borrow_mut().push(context.waker().clone());
+            let waiting = &mut *self.waiting.borrow_mut();
+            if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+                waiting.push(context.waker().clone());
+            }
             Poll::Pending
         })
         .await;
@@ -171,7 +229,9 @@ impl Drop for Inside<'_> {
             gate.leave_special(self.entered);
         }
         gate.inside.set(gate.inside.get() - 1);
-        if gate.inside.get() == 0 && gate.closed.get() {
+        let is_last = gate.inside.get() == 0 && gate.closed.get();
+        let is_last_write = gate.closed_to_writes.get() && gate.writes.get() == 0;
+        if is_last || is_last_write {
             gate.waiting.take().into_iter().for_each(Waker::wake);
         }
     }
@@ -202,6 +262,26 @@ mod tests {
         assert!(gate.enter().is_none());
         drop(inside);
         assert!(closing.now_or_never().is_some());
+    }
+
+    #[test]
+    fn closing_to_writes_waits_for_writes_alone_and_reads_go_on() {
+        let gate = Gate::default();
+        let (read, write) = (gate.enter().expect("open"), gate.enter_to_write().expect("open"));
+        let background = gate.enter_background_to_write().expect("open");
+        let mut closing = Box::pin(gate.close_to_writes());
+        assert!((&mut closing).now_or_never().is_none());
+        assert!(gate.enter_to_write().is_none() && gate.enter_background_to_write().is_none());
+        assert!(gate.enter().is_some());
+        drop(write);
+        assert!((&mut closing).now_or_never().is_none());
+        drop(background);
+        assert!(closing.now_or_never().is_some());
+        gate.open_to_writes();
+        assert!(gate.enter_to_write().is_some());
+        assert_eq!(gate.load(), Load { begun: 4, is_busy: true });
+        drop(read);
+        assert_eq!(gate.load(), Load { begun: 4, is_busy: false });
     }
 
     #[test]

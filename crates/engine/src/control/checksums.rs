@@ -41,8 +41,8 @@ pub struct ChecksumStatus {
 impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::add_checksums`].
     pub(crate) async fn add_checksums(&self) -> Result<(), Refusal> {
-        if self.core.info.read_only {
-            return Err(Refusal::new("the array is read-only"));
+        if self.core.is_read_only() {
+            return Err(self.core.refuse_read_only());
         }
         let lacks_them = |device: &Rc<Device<M>>| device.checksums.get().is_none();
         if !self.core.devices().iter().any(lacks_them) {

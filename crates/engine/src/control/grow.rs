@@ -209,8 +209,8 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Checks that no replacement is under way, and that no bitmap is in a file: such a bitmap does not grow
     /// with the array.
     pub(crate) fn check_no_other_change(&self) -> Result<(), Refusal> {
-        if self.core.info.read_only {
-            return Err(Refusal::new("the array is read-only"));
+        if self.core.is_read_only() {
+            return Err(self.core.refuse_read_only());
         }
         self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         if let Some((_, successor)) = self.core.successors().first() {

@@ -137,8 +137,8 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Enters the gate for a member that is to join.
     pub(crate) fn enter_to_join(&self, name: &str) -> Result<Entered<'_, M, C>, Refusal> {
         let refuse = |reason: &str, advice: &str| Err(Refusal::new(reason).of(name).advice(advice));
-        if self.core.info.read_only {
-            return refuse("the array is read-only", "serve it without --read-only");
+        if self.core.is_read_only() {
+            return Err(self.core.refuse_read_only());
         }
         if !self.core.is_redundant() {
             return refuse("this level has no redundancy to recover a member from", "make a larger array, and copy");

@@ -29,6 +29,7 @@ mod new_journal;
 pub(crate) mod newcomer;
 mod offer;
 pub(crate) mod owed;
+mod read_only;
 pub(crate) mod read_repair;
 pub(crate) mod replace;
 pub(crate) mod shrink;

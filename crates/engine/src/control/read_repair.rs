@@ -52,7 +52,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn repair_reads(&self) {
         while !self.core.gate.is_closed() && self.repairs_reads() {
             let seen = self.core.context.read_error_pending.seen();
-            if has_failed(self.repair_noted().await) {
+            if !self.core.gate.is_closed_to_writes() && has_failed(self.repair_noted().await) {
                 return;
             }
             self.core.context.read_error_pending.changed_since(seen).await;
@@ -79,7 +79,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     async fn repair_noted(&self) -> Result<(), ArrayError> {
         let mut is_any_corrected = false;
         while let Some((slot, device, range)) = self.next_unread() {
-            let Some(_inside) = self.core.gate.enter_background() else { return Ok(()) };
+            let Some(_inside) = self.core.gate.enter_background_to_write() else { return Ok(()) };
             is_any_corrected |= self.repair_range(slot, &device, range).await?;
         }
         self.core.update_whole();

@@ -56,6 +56,8 @@ pub struct Status {
     pub broken: Option<String>,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Whether that is so by request, and ends by request.
+    pub made_read_only: bool,
     /// md's event count: changes of the metadata.
     pub events: u64,
     /// Whether parity and copies agree everywhere; false until a resync is done.
@@ -212,7 +214,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             in_sync,
             state: state(self, in_sync < self.core.geometry().slots()),
             broken: self.core.health.failed.borrow().clone(),
-            read_only: self.core.info.read_only,
+            read_only: self.core.is_read_only(),
+            made_read_only: self.core.gate.is_closed_to_writes(),
             events: self.metadata.record().events,
             in_agreement: self.core.health.agreed.get(),
             consistency_policy: self.consistency_policy(),

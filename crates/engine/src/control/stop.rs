@@ -9,6 +9,15 @@ use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
 
+/// What follows when an array has settled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It stops.
+    Ends,
+    /// It is read on.
+    IsRead,
+}
+
 impl<M: Member, C: Clock> Control<M, C> {
     /// Refuses new requests, waits for those under way, and writes out what is held in memory.
     pub(crate) async fn drain(&self) -> Result<(), ArrayError> {
@@ -53,6 +62,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         if drained.is_err() {
             self.core.check_not_failed()?; // a healthy array is still marked clean, without the lost writes
         }
+        self.settle(Then::Ends).await?;
+        drained.and_then(|()| self.data.check_nothing_lost())
+    }
+
+    /// Writes what members owe, saves sweep positions, and marks the array clean. No write is under way, and all that was
+    /// answered from memory is written.
+    pub(super) async fn settle(&self, then: Then) -> Result<(), ArrayError> {
         if self.core.owes_any() {
             self.data.write_owed().await?;
         }
@@ -60,8 +76,9 @@ impl<M: Member, C: Clock> Control<M, C> {
             self.checkpoint().await?;
         }
         self.metadata.record_assembly().await?;
-        self.metadata.end_journal().await?;
-        self.mark_clean().await?;
-        drained.and_then(|()| self.data.check_nothing_lost())
+        if then == Then::Ends {
+            self.metadata.end_journal().await?;
+        }
+        self.mark_clean().await
     }
 }

@@ -6,10 +6,17 @@ use crate::base::gate::Inside;
 use crate::core::roster::in_slot;
 use crate::core::state::Core;
 use crate::seam::clock::Clock;
-use crate::seam::error::{ArrayError, ArrayErrorKind};
+use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
 use format::units::Slot;
 use std::ops::Range;
+
+/// Why a write or a change is refused.
+const READ_ONLY: &str = "the array is read-only";
+
+fn stopped() -> ArrayError {
+    ArrayError::new(ArrayErrorKind::Stopped, "the array is stopped")
+}
 
 /// Fails the array when it is dropped without [`ChangeGuard::end`]. Then a change was abandoned: a stripe may be half
 /// written, or a mark half made.
@@ -31,21 +38,40 @@ impl<M: Member, C: Clock> Drop for ChangeGuard<'_, M, C> {
 impl<M: Member, C: Clock> Core<M, C> {
     /// Lets a read of `bytes` at `at` in, unless it is out of range or the array is stopped.
     pub(crate) fn enter(&self, at: u64, bytes: u64) -> Result<Inside<'_>, ArrayError> {
+        self.check_range(at, bytes)?;
+        self.gate.enter().ok_or_else(stopped)
+    }
+
+    fn check_range(&self, at: u64, bytes: u64) -> Result<(), ArrayError> {
         let end = at.checked_add(bytes).filter(|&end| end <= self.geometry().array_bytes());
         if end.is_none() {
             let size = self.geometry().array_bytes();
             let reason = format!("{bytes} bytes at byte {at} run past the array's end at {size}");
             return Err(ArrayError::new(ArrayErrorKind::OutOfRange, reason));
         }
-        self.gate.enter().ok_or_else(|| ArrayError::new(ArrayErrorKind::Stopped, "the array is stopped"))
+        Ok(())
     }
 
     /// Lets a write in, as [`Core::enter`] does a read.
     pub(crate) fn enter_to_write(&self, at: u64, bytes: u64) -> Result<Inside<'_>, ArrayError> {
-        if self.info.read_only {
-            return Err(ArrayError::new(ArrayErrorKind::ReadOnly, "the array is read-only"));
+        if self.is_read_only() {
+            return Err(ArrayError::new(ArrayErrorKind::ReadOnly, READ_ONLY));
         }
-        self.enter(at, bytes)
+        self.check_range(at, bytes)?;
+        self.gate.enter_to_write().ok_or_else(stopped)
+    }
+
+    /// Whether writes are refused: the array was opened so, or is so for a while.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.info.read_only || self.gate.is_closed_to_writes()
+    }
+
+    /// Why a change of a read-only array is refused.
+    pub(crate) fn refuse_read_only(&self) -> Refusal {
+        Refusal::new(READ_ONLY).advice(match self.info.read_only {
+            true => "serve it without --read-only",
+            false => "`mdspace set read-only=off` ends that",
+        })
     }
 
     pub(crate) fn is_aligned(&self, at: u64, bytes: u64) -> bool {

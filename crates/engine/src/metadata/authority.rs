@@ -74,21 +74,20 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
             let guard = self.lock().await;
             self.eject(&guard, self.core.failed_successors(&guard)).await?;
         }
-        // This flush covers data that an earlier user left unflushed. Members that are absent now do not get that
-        // data.
-        let absent_pending = || {
+        // What was written, or data that an earlier user left unflushed and this flush covers, members lack that are absent
+        // now. An array that is marked clean meanwhile stays so.
+        let is_due = || {
             let record = self.record();
-            record.rounds_pending > 0 && record.resync != Resync::Clean
+            let is_written = record.dirty && !mutant!("answered-before-recorded");
+            let is_covered = record.resync != Resync::Clean && !mutant!("flush-without-absent");
+            record.rounds_pending > 0 && (is_written || is_covered)
         };
-        if self.record().dirty && !mutant!("answered-before-recorded") {
-            return self.mark_dirty().await;
-        }
-        if !self.core.is_redundant() || !absent_pending() || mutant!("flush-without-absent") {
+        if !self.core.is_redundant() || !is_due() {
             return Ok(());
         }
         Box::pin(async {
             let change = self.begin().await?;
-            if absent_pending() { self.publish(&change).await } else { Ok(()) }
+            if is_due() { self.publish(&change).await } else { Ok(()) }
         })
         .await
     }

@@ -56,8 +56,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// # Errors
     /// When the array is read-only, has failed, or is stopped.
     pub(crate) fn enter_to_change(&self) -> Result<Entered<'_, M, C>, Refusal> {
-        if self.core.info.read_only {
-            return Err(Refusal::new("the array is read-only"));
+        if self.core.is_read_only() {
+            return Err(self.core.refuse_read_only());
         }
         self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         let inside = self.core.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))?;

@@ -29,7 +29,7 @@ fn counts_are_exact_and_a_small_write_moves_no_more_than_it_must() {
 fn a_report_says_what_is_printed() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     for (line, title) in
-        [("lab e3 --report", "mdspace lab"), ("bench --count --level 5 --size 6M --report", "mdspace bench")]
+        [("lab e10 --report", "mdspace lab"), ("bench --count --level 5 --size 6M --report", "mdspace bench")]
     {
         let page = directory.path().join("page.html");
         let mut command = Command::new(env!("CARGO_BIN_EXE_mdspace"));
@@ -96,7 +96,7 @@ fn on_a_terminal(line: &str) -> (Vec<u8>, String) {
 fn long_work_shows_on_a_terminal_what_it_is_at_and_its_output_is_the_same() {
     for (line, shown) in [
         ("bench --count --json --level 5 --members 3 --size 6M", ["bench [", "raid5: "]),
-        ("lab e3 --json", ["lab [", "of 1 done, e3"]),
+        ("lab e10 --json", ["lab [", "of 1 done, e10"]),
     ] {
         let (printed, screen) = on_a_terminal(line);
         serde_json::from_slice::<Value>(&printed).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -104,6 +104,6 @@ fn long_work_shows_on_a_terminal_what_it_is_at_and_its_output_is_the_same() {
             assert!(screen.contains(words), "{line}: no `{words}` in: {screen}");
         }
     }
-    let plain = Command::new(env!("CARGO_BIN_EXE_mdspace")).args(["lab", "e3"]).output().expect("it starts");
+    let plain = Command::new(env!("CARGO_BIN_EXE_mdspace")).args(["lab", "e10"]).output().expect("it starts");
     assert!(plain.status.success() && plain.stderr.is_empty(), "nothing to say of what ends soon");
 }

@@ -275,6 +275,52 @@ fn a_read_only_server_changes_nothing() {
 }
 
 #[test]
+fn an_array_refuses_writes_while_it_is_read_only_and_its_clients_stay() {
+    const WRITE: u16 = 1;
+    const FLUSH: u16 = 3;
+    const NOT_PERMITTED: u32 = 1;
+    let here = Workplace::new();
+    let members = ["a", "b", "c"];
+    here.run("create --level 5 --size 8M a b c").ok();
+    here.run("create --level 5 --size 8M x y z").ok();
+    let server = Server::of(&here, "serve a b c --nbd unix:n");
+    let mut client = Nbd::connect(here.path().join("n").to_str().expect("UTF-8"));
+    let mut write = |byte: u8| {
+        client.request(WRITE, 0, 4096, &[byte; 4096]);
+        let written = client.outcome();
+        (written, client.read(0, 4096)[0])
+    };
+    assert_eq!(write(1), (Ok(()), 1));
+    here.run("set read-only=perhaps").expect(2, &["neither on nor off", "read-only"]);
+    here.run("set read-only=on").ok();
+    let (left, status) = (here.contents(&members), parsed(&here.run("status --json").ok().text()));
+    assert_eq!(
+        (&status["state"], &status["made_read_only"], &status["served"]["clients"]),
+        (&"clean".into(), &true.into(), &1.into())
+    );
+    assert!(here.run("status").ok().text().contains("read-only (end it: set read-only=off)"));
+    assert_eq!(write(2), (Err(NOT_PERMITTED), 1));
+    here.run("add x --force").expect(2, &["the array is read-only", "mdspace set read-only=off"]);
+    here.run("scrub").expect(2, &["the array is read-only"]);
+    here.run("set bitmap=internal").expect(2, &["the array is read-only"]);
+    here.run("set read-only=on").ok();
+    assert!(here.contents(&members) == left, "no member has changed");
+    here.run("set read-only=off").ok();
+    assert_eq!(write(3), (Ok(()), 3));
+    client.request(FLUSH, 0, 0, &[]);
+    assert_eq!(client.outcome(), Ok(()));
+    drop(client);
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+
+    let server = Server::of(&here, "serve a b c --read-only");
+    here.run("set read-only=on").ok();
+    here.run("set read-only=off").expect(2, &["the array is read-only", "without --read-only"]);
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
 fn a_warning_is_a_line_of_json_where_that_is_asked_for_and_of_plain_text_where_not() {
     let here = Workplace::new();
     here.run("create --level 1 --size 8M a b").ok();

@@ -6,7 +6,9 @@
 use super::requests::UnderWay;
 use super::run::Simulated;
 use super::run::{Presence, Runner};
-use engine::{BitmapPolicy, Candidate, ConsistencyPolicy};
+use crate::member::SimMember;
+use engine::{BitmapPolicy, Candidate, Clock, ConsistencyPolicy};
+use std::time::Duration;
 
 /// How a member joins an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,6 +126,52 @@ impl Runner<'_> {
             world.trace(|| format!("-- {policy:?}: {changed:?}"));
             if changed.is_ok() {
                 tally.count("policies set");
+            }
+            drop(under_way);
+        });
+    }
+
+    /// Makes the array read-only for a while. Then what was answered is settled, the array is clean, and nothing is written
+    /// to data.
+    pub(super) fn make_read_only(&self, array: &Simulated, time: Duration) {
+        let (array, world, under_way) = (array.clone(), self.world.clone(), UnderWay::new(&self.shared));
+        let (shared, tally, members, data_at) =
+            (self.shared.clone(), self.tally.clone(), self.members.clone(), self.data_at as usize);
+        let bytes = self.history.setup.component_bytes.iter().copied().min().unwrap_or(0) as usize;
+        // Members with faults may have writes of their own that come late.
+        let data = move || {
+            let is_faultless = |member: &SimMember| !member.faults().is_any();
+            let data = |member: &SimMember| {
+                let data = || member.image().get(data_at..data_at + bytes).map(<[u8]>::to_vec);
+                is_faultless(member).then(data)
+            };
+            members.iter().map(data).collect::<Vec<_>>()
+        };
+        self.world.spawn(async move {
+            if array.is_read_only() {
+                return drop(under_way); // the other one ends it
+            }
+            let made = array.make_read_only().await;
+            world.trace(|| format!("-- read-only: {made:?}"));
+            if made.is_ok() && array.status().made_read_only {
+                tally.count("made read-only");
+                let now = shared.truth.borrow_mut().moment();
+                shared.truth.borrow_mut().flushed(now);
+                let status = array.status();
+                let is_clean = status.state.starts_with("clean") || !status.in_agreement;
+                if !is_clean && status.broken.is_none() {
+                    shared.fail(|| format!("read-only, and {}", status.state));
+                }
+                let (before, silent) = (data(), shared.silent.get());
+                let clock = world.clock();
+                clock.sleep_until(clock.now() + time).await;
+                let changed = before.iter().zip(data()).position(|(before, after)| {
+                    before.as_ref().zip(after.as_ref()).is_some_and(|(before, after)| before != after)
+                });
+                if let Some(number) = changed.filter(|_| silent == shared.silent.get()) {
+                    shared.fail(|| format!("data of member {number} changed while the array was read-only"));
+                }
+                array.make_writable().unwrap_or_else(|refusal| shared.fail(|| refusal.to_string()));
             }
             drop(under_way);
         });

@@ -351,6 +351,7 @@ impl Runner<'_> {
             Step::Replace { member } => self.replace(array, member),
             Step::ChangeBitmap(change) => self.change_bitmap(array, change),
             Step::ChangePolicy(policy) => self.change_policy(array, policy),
+            Step::ReadOnly { micros } => self.make_read_only(array, self.history.setup.micros(micros.into())),
             Step::LoseFile => self.file.faults().gone.set(true),
             Step::Remove { member } => {
                 let slot = member as usize % self.members.len();

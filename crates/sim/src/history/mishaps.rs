@@ -27,6 +27,7 @@ impl Runner<'_> {
             start..(start + bytes).min(data.end)
         };
         self.tally.count("faults");
+        self.shared.silent.set(self.shared.silent.get() + u32::from(fault.is_silent()));
         match fault {
             Fault::Failed => self.fail_by_hand(array, member.name()),
             Fault::Gone => faults.gone.set(true),

@@ -5,7 +5,7 @@ use super::run::Simulated;
 use super::step::Means;
 use crate::member::SimMember;
 use crate::truth::{Look, Stamp, Truth};
-use engine::{ArrayError, Durability};
+use engine::{ArrayError, ArrayErrorKind, Durability};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::ops::Range;
@@ -20,6 +20,8 @@ pub(super) struct Shared {
     pub(super) lenient: Cell<bool>,
     /// Whether a fault was set in this life, so that a sweep may end early.
     pub(super) disturbed: Cell<bool>,
+    /// How many faults have changed bytes silently.
+    pub(super) silent: Cell<u32>,
     /// Whether a request failed that changes something.
     pub(super) failed: Cell<bool>,
     /// Whether the array shows what may not be on stable storage and is no answered write: discarded bytes, which read
@@ -96,6 +98,9 @@ impl Runner<'_> {
         self.world.spawn(async move {
             let durability = if stable { Durability::Stable } else { Durability::Ordinary };
             let written = array.write(at as u64, block, durability).await;
+            if written.as_ref().is_err_and(|error| error.kind == ArrayErrorKind::ReadOnly) {
+                return shared.truth.borrow_mut().refused(id);
+            }
             match shared.expect("a write", written) {
                 Some(()) => shared.truth.borrow_mut().answered(id, stable),
                 None => {
@@ -119,6 +124,12 @@ impl Runner<'_> {
                 Means::Punch => array.punch_hole(at, bytes, Durability::Ordinary).await,
                 Means::Discard => array.discard(at, bytes).await,
             };
+            // A part of a long range may be zeroed already.
+            let is_refused = done.as_ref().is_err_and(|error| error.kind == ArrayErrorKind::ReadOnly);
+            if is_refused {
+                shared.truth.borrow_mut().failed(id);
+                return shared.failed.set(true);
+            }
             match shared.expect("zeroing", done) {
                 Some(()) if means != Means::Discard => shared.truth.borrow_mut().answered(id, false),
                 Some(()) => {

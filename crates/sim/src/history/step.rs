@@ -116,6 +116,11 @@ pub enum Step {
     ChangeBitmap(BitmapChange),
     /// Changes the consistency policy.
     ChangePolicy(ConsistencyPolicy),
+    /// Makes the array read-only, and then writable again.
+    ReadOnly {
+        /// Microseconds in between.
+        micros: u32,
+    },
     /// The bitmap file fails, until the next assembly or for good.
     LoseFile,
     /// Removes a failed member.
@@ -254,6 +259,10 @@ impl History {
         if has_stripe_logs && stripe_logs.once_in(2) {
             steps = with_policies(steps, [StripeLog, StripeLog, Bitmap, Resync], &mut stripe_logs);
         }
+        let mut pauses = Random::new(seed ^ PAUSES);
+        if pauses.once_in(10) {
+            steps = with_pauses(steps, &mut pauses);
+        }
         Self { seed, setup, beyond, steps }
     }
 }
@@ -269,6 +278,19 @@ const JOURNALS: u64 = 0x10a4_2a15;
 
 /// Likewise: with this number, no history in that table has a stripe log.
 const STRIPE_LOGS: u64 = 0x57a1_b120;
+
+/// Likewise: with this number, no history in that table is read-only for a while.
+const PAUSES: u64 = 0x4ead_0008;
+
+/// Adds times in which the array is read-only.
+fn with_pauses(mut steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
+    for _ in 0..random.within(1..6) {
+        let most = 1 << random.within(1..20);
+        let micros = random.within(0..most) as u32;
+        insert(&mut steps, Step::ReadOnly { micros }, random);
+    }
+    steps
+}
 
 /// Adds a use by md after the steps, followed by more steps, and at random after other ends of a life.
 fn with_others(setup: &Setup, mut steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
@@ -299,14 +321,18 @@ fn with_others(setup: &Setup, mut steps: Vec<Step>, random: &mut Random) -> Vec<
 fn with_policies(mut steps: Vec<Step>, policies: [ConsistencyPolicy; 4], random: &mut Random) -> Vec<Step> {
     for _ in 0..random.within(1..5) {
         let policy = *random.pick(&policies);
-        let at = random.within(0..steps.len() as u64 + 1) as usize;
-        // A use by md comes between two lives.
-        let is_between = matches!(steps.get(at), Some(Step::Others { .. }));
-        if !is_between {
-            steps.insert(at, Step::ChangePolicy(policy));
-        }
+        insert(&mut steps, Step::ChangePolicy(policy), random);
     }
     steps
+}
+
+/// Inserts a step anywhere, unless a use by md is there, which comes between two lives.
+fn insert(steps: &mut Vec<Step>, step: Step, random: &mut Random) {
+    let at = random.within(0..steps.len() as u64 + 1) as usize;
+    let is_between = matches!(steps.get(at), Some(Step::Others { .. }));
+    if !is_between {
+        steps.insert(at, step);
+    }
 }
 
 impl fmt::Display for History {

@@ -26,6 +26,7 @@ mod parity_log;
 mod partial_parity;
 mod policies;
 mod policy_records;
+mod read_only;
 mod reads;
 mod recovery;
 mod replace;

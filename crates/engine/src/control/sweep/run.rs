@@ -314,9 +314,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.gate.time_requests(Box::new(move || clock.now().nanos))
     }
 
-    /// Processes one window; `None` when the array is stopping.
+    /// Processes one window; `None` when the array is stopping, or has become read-only.
     async fn visit(&self, purpose: Purpose, range: &Range<u64>) -> Result<Option<Tally>, ArrayError> {
-        let Some(_inside) = self.core.gate.enter_background() else { return Ok(None) };
+        let inside = match mutant!("read-only-swept") {
+            true => self.core.gate.enter_background(),
+            false => self.core.gate.enter_background_to_write(),
+        };
+        let Some(_inside) = inside else { return Ok(None) };
         match purpose {
             Purpose::Resync => self.resync_window(range).await.map(Some),
             Purpose::Recovery => self.recover_window(range).await.map(Some),
@@ -338,7 +342,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(super) fn is_interrupted(&self, purpose: Purpose) -> bool {
         let is_scrub = matches!(purpose, Purpose::Check | Purpose::Repair);
         self.core.gate.is_closed()
-            || self.sweeps.frozen.get()
+            || self.are_sweeps_held()
             || (is_scrub && self.is_scrub_interrupted())
             || (purpose == Purpose::Learn && self.is_learning_interrupted())
     }

@@ -41,7 +41,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Does the most urgent work. True when there may be more.
     async fn do_what_is_due(&self) -> Result<bool, ArrayError> {
-        if self.sweeps.frozen.get() {
+        if self.are_sweeps_held() {
             return Ok(false);
         }
         self.core.check_not_failed()?;
@@ -61,6 +61,11 @@ impl<M: Member, C: Clock> Control<M, C> {
             return self.resync(&|_, _| {}).await.map(|_| true);
         }
         if self.is_scrub_due() { self.go_on_with_scrub(&|_, _| {}).await } else { self.learn_checksums().await }
+    }
+
+    /// Whether no sweep may run: they are frozen, or the array is read-only for a while.
+    pub(super) fn are_sweeps_held(&self) -> bool {
+        self.sweeps.frozen.get() || self.core.gate.is_closed_to_writes() && !mutant!("read-only-swept")
     }
 
     /// [`crate::Array::set_sync_speed`].

@@ -252,8 +252,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             let reason = "the level has neither parity nor copies: there is nothing to compare";
             return Err(Refusal::new(reason).field("level"));
         }
-        if self.core.info.read_only && action != ScrubAction::Check {
-            return Err(Refusal::new("the array is read-only"));
+        if self.core.info.read_only && action != ScrubAction::Check || self.core.gate.is_closed_to_writes() {
+            return Err(self.core.refuse_read_only());
         }
         if self.core.info.read_only && !self.core.health.agreed.get() {
             let reason =

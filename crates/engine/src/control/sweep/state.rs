@@ -127,6 +127,13 @@ impl Sweeps {
         }
     }
 
+    /// Waits until no sweep is under way. The caller keeps new ones from beginning.
+    pub(crate) async fn end(&self) {
+        while !self.is_idle() {
+            self.scrub_changed.changed_since(self.scrub_changed.seen()).await;
+        }
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.under_way.borrow().is_empty()
     }
@@ -171,6 +178,6 @@ impl Sweeping<'_> {
 impl Drop for Sweeping<'_> {
     fn drop(&mut self) {
         self.sweeps.under_way.borrow_mut().retain(|sweep| !Rc::ptr_eq(sweep, &self.sweep));
-        self.sweeps.scrub_changed.raise(); // at a stop, `watch_scrub` waits until no sweep is under way
+        self.sweeps.scrub_changed.raise(); // `watch_scrub` and `end` wait until no sweep is under way
     }
 }

@@ -43,6 +43,7 @@ function scrubActions(scrub) {
 
 // Values that a setting takes. Others may be typed.
 const values = {
+  "read-only": ["on", "off"],
   "sync-action": ["check", "repair", "frozen", "idle"],
   "sync-speed-min": ["1000K", "10M", "100M"],
   "sync-speed-max": ["none", "10M", "100M"],

@@ -359,7 +359,8 @@ fn logical_block_bytes(asked: Option<Size>) -> Result<u32, Failure> {
 }
 
 fn chunk_bytes(level: Level, asked: Option<Size>) -> Result<Option<u64>, Failure> {
-    if asked.is_some() && !level.has_chunks() {
+    let may_round = level == Level::Linear; // md cuts each member to a multiple
+    if asked.is_some() && !level.has_chunks() && !may_round {
         return Err(Failure::refused(format!("--chunk: {} has no chunks", level_name(level))));
     }
     if let Some(Size(bytes)) = asked.filter(|size| size.0 < 4096) {

@@ -449,6 +449,8 @@ Settings:
   max-corr-read-errors  a count: read errors allowed before a member is failed (default 20); halved every hour
   member-timeout  none, or seconds: a read that takes longer is reconstructed from other members; the member is
                  failed if a write takes longer or it stays silent (default 30)
+  read-only      on, or off: refuse writes, also of clients that are connected, and mark the array clean; sweeps wait
+                 meanwhile. A restarted server takes writes again
   stripe-size    auto, or a power of two from 4K to the chunk: the unit of reads and writes in partly changed
                  stripes; auto transfers exactly the bytes needed
   sweep-in-flight  a power of two from 4K to 64M: bytes of each member that a sweep (resync, recovery, scrub)

@@ -33,6 +33,9 @@ pub(crate) struct StatusView {
     read_only: bool,
     /// Older servers do not send this.
     #[serde(default)]
+    made_read_only: bool,
+    /// Older servers do not send this.
+    #[serde(default)]
     consistency_policy: Option<String>,
     sync_action: String,
     sweep: Option<SweepView>,
@@ -280,7 +283,11 @@ impl StatusView {
         let chunk = if self.chunk_bytes > 0 { format!(", chunk {}", Size(self.chunk_bytes)) } else { String::new() };
         let unit = self.stripe_size_bytes.map(|bytes| format!(", stripe size {}", Size(bytes))).unwrap_or_default();
         let layout = self.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
-        let read_only = if self.read_only { ", read-only" } else { "" };
+        let read_only = match (self.read_only, self.made_read_only) {
+            (true, true) => ", read-only (end it: set read-only=off)",
+            (true, false) => ", read-only",
+            (false, _) => "",
+        };
         text += &format!("{read_only}\n  uuid {}, metadata {}{chunk}{layout}{unit}\n", self.uuid, self.metadata);
         let (in_sync, slots) = (self.in_sync, self.raid_disks);
         text += &format!("  {in_sync} of {slots} members in sync {}, events {}", self.slots(), self.events);

@@ -40,6 +40,9 @@ pub(super) struct Status {
     pub(super) state: String,
     pub(super) broken: Option<String>,
     pub(super) read_only: bool,
+    /// Older servers do not send this.
+    #[serde(default)]
+    pub(super) made_read_only: bool,
     pub(super) events: u64,
     pub(super) in_agreement: bool,
     pub(super) consistency_policy: String,

@@ -49,7 +49,7 @@ pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
         if !changes.is_empty() {
             return Err(Trouble::usage("--readonly: give no other change with it"));
         }
-        return super::misc::serve_anew(&name, array, true);
+        return super::misc::make_read_only(&name, array);
     }
     if changes.is_empty() && !words.has("run") {
         return Err(Trouble::usage("no action is given for this device"));

@@ -64,7 +64,8 @@ fn on_arrays(words: &Words, action: &str) -> Result<u8, Trouble> {
             array.post("/v1/set", &json!({ "sync-action": wanted })).map(|_| 0)
         }
         "run" => Ok(0),
-        "readonly" | "readwrite" => serve_anew(name, array, action == "readonly"),
+        "readonly" => make_read_only(name, array),
+        "readwrite" => make_writable(name, array),
         state => wait(array, state),
     };
     if action == "action" {
@@ -119,21 +120,36 @@ pub(super) fn stop(name: &str, array: &Array, words: &Words) -> Result<u8, Troub
     Ok(0)
 }
 
-/// Serves an array that nothing uses again, read-only or not: a server stays as it was started. An array that is so
-/// already stays as it is.
-pub(super) fn serve_anew(name: &str, array: &Array, is_read_only: bool) -> Result<u8, Trouble> {
+/// Makes an array read-only that nothing uses. One that is read-only already stays as it is.
+pub(super) fn make_read_only(name: &str, array: &Array) -> Result<u8, Trouble> {
+    match &array.status {
+        status if status.read_only => Ok(0),
+        status if status.is_in_use() => Err(busy("readonly", name)),
+        _ => array.post("/v1/set", &json!({ "read-only": "on" })).map(|_| 0),
+    }
+}
+
+/// Makes an array writable. One that was started read-only is served anew, if nothing uses it.
+fn make_writable(name: &str, array: &Array) -> Result<u8, Trouble> {
+    match &array.status {
+        status if !status.read_only => Ok(0),
+        status if status.made_read_only => array.post("/v1/set", &json!({ "read-only": "off" })).map(|_| 0),
+        status if status.is_in_use() => Err(busy("writable", name)),
+        _ => serve_anew(name, array),
+    }
+}
+
+fn busy(wanted: &str, name: &str) -> Trouble {
+    Trouble::failed(format!("failed to set {wanted} for {name}: Device or resource busy"))
+}
+
+/// Stops a server that was started read-only, and starts one that takes writes.
+fn serve_anew(name: &str, array: &Array) -> Result<u8, Trouble> {
     let status = &array.status;
-    if status.read_only == is_read_only {
-        return Ok(0);
-    }
-    if status.is_in_use() {
-        let what = if is_read_only { "readonly" } else { "writable" };
-        return Err(Trouble::failed(format!("failed to set {what} for {name}: Device or resource busy")));
-    }
     let in_use = status.members.iter().filter(|member| member.state != "faulty");
     let again = Start {
         bitmap: status.bitmap.as_ref().and_then(|bitmap| bitmap.file.as_ref()).map(|file| path_of(file).into()),
-        is_read_only,
+        is_read_only: false,
         ..Start::of(array.path.clone(), in_use.map(|member| path_of(&member.name).into()).collect())
     };
     Line::of("stop").option("--control", Some(&array.socket)).run()?;

@@ -58,8 +58,9 @@ const CLUSTER: Here = Never("arrays of a cluster are only read");
 const CONTAINERS: Here = Never("volumes of firmware RAID are only read: `mdspace read`, `mdspace serve --read-only`");
 const BUILD: Here = Never("nothing on the members of such an array says what they are");
 const UDEV: Here = Later("mdspace has no map of devices; its rules of udev are 64-mdspace.rules, in its documentation");
-const ANEW: Here =
-    Ours("`mdspace stop`, then `mdspace serve` with or without `--read-only`; refused while the array is in use");
+const READ_ONLY: Here = Ours("`mdspace set read-only=on`; refused while the array is in use");
+const WRITABLE: Here =
+    Ours("`mdspace set read-only=off`; of an array that was started read-only, `mdspace stop` and `mdspace serve`");
 const ACCEPTED: Here = Ours("accepted: there is no node to make");
 
 /// All options. An option that means different things in different modes has a row for each.
@@ -235,9 +236,9 @@ pub(super) const OPTIONS: &[Opt] = &[
     row(&["uuid"], Some('u'), Value, &[Create], Ours("`mdspace create --uuid`")),
     row(&["uuid"], Some('u'), Value, &[Assemble], Ours("`mdspace serve --uuid`")),
     row(&["readonly"], Some('o'), Nothing, &[Assemble, Create], Ours("`mdspace serve --read-only`")),
-    row(&["readonly"], Some('o'), Nothing, &[Manage, Misc], ANEW),
+    row(&["readonly"], Some('o'), Nothing, &[Manage, Misc], READ_ONLY),
     row(&["readwrite"], Some('w'), Nothing, &[Manage], Ours("`mdspace set write-mostly=-MEMBER`")),
-    row(&["readwrite"], Some('w'), Nothing, &[Misc], ANEW),
+    row(&["readwrite"], Some('w'), Nothing, &[Misc], WRITABLE),
     row(&["auto"], Some('a'), Value, &[Assemble, Create, Build, Incremental], ACCEPTED),
     row(&["symlinks"], None, Value, &[Assemble, Create, Build], ACCEPTED),
     row(&["nodes"], None, Value, &[Assemble, Create, Grow], CLUSTER),

@@ -33,7 +33,7 @@ pub(crate) struct Setting {
 }
 
 /// All settings, sorted by key.
-pub(crate) const SETTINGS: [Setting; 15] = [
+pub(crate) const SETTINGS: [Setting; 16] = [
     Setting {
         key: "bitmap",
         values: "none, internal[:CHUNK], or /FILE[:CHUNK]",
@@ -140,6 +140,26 @@ pub(crate) const SETTINGS: [Setting; 15] = [
             Ok(async move {
                 array.set_member_timeout(timeout);
                 Ok(())
+            }
+            .boxed_local())
+        },
+    },
+    Setting {
+        key: "read-only",
+        values: "on, or off",
+        is_slow: true,
+        prepare: |_, array, value| {
+            let is_wanted = match value {
+                "on" => true,
+                "off" => false,
+                _ => return Err(Refusal::new(format!("{value:?} is neither on nor off"))),
+            };
+            let array = array.clone();
+            Ok(async move {
+                match is_wanted {
+                    true => array.make_read_only().await.map_err(|error| Refusal::new(error.reason)),
+                    false => array.make_writable(),
+                }
             }
             .boxed_local())
         },
