@@ -5,6 +5,7 @@
 
 use crate::crc::BLOCK;
 use crate::ext4;
+use crate::outer::{Inner, Map};
 use crate::reading::Reader;
 use crate::scan::{Scan, Summary};
 use crate::seen::{Expected, Finder, Holder, Seen, Walk, Want};
@@ -46,7 +47,7 @@ impl Kind {
     }
 
     /// Walks the file system. `seen` is what the pass over the members has seen.
-    pub(crate) async fn walk(&self, seen: &Seen, finder: &mut impl Finder) -> Walk {
+    pub(crate) async fn walk<F: Finder>(&self, seen: &Seen, finder: &mut Inner<'_, F>) -> Walk {
         match self {
             Self::Xfs(found) => Walk { expected: seen.xfs.expected(found), ..Walk::default() },
             Self::Btrfs(found) => found.walk(finder).await,
@@ -227,7 +228,10 @@ impl<S: Source> Frame<'_, S> {
         }
         let mut reader = Reader::new(self);
         let walk = match &system.base {
-            Base::Inner(kind) => kind.walk(&self.scan.seen, &mut reader).await,
+            Base::Inner(kind) => {
+                let mut inner = Inner { map: &Map::whole(), finder: &mut reader };
+                kind.walk(&self.scan.seen, &mut inner).await
+            }
             Base::Outer(first) => first.walk(&self.scan.seen, &mut reader).await,
         };
         if walk.is_wrong {

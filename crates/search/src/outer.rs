@@ -35,7 +35,7 @@ pub(crate) enum What {
 
 /// A file system's blocks in the array: so many from the first on are those from the second on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Map(Vec<(u64, u64, u64)>);
+pub(crate) struct Map(Vec<(u64, u64, u64)>);
 
 const LABEL: &[u8; 8] = b"LABELONE";
 const GPT: &[u8; 8] = b"EFI PART";
@@ -236,6 +236,11 @@ fn partitions(block: &[u8]) -> Vec<(u64, u64)> {
 }
 
 impl Map {
+    /// Of a file system that lies in nothing.
+    pub(crate) fn whole() -> Self {
+        Self(vec![(0, 0, u64::MAX)])
+    }
+
     /// The part of a volume that lies on one physical volume in one piece each.
     fn of(volume: &lvm::LogicalVolume, physical: usize) -> Option<Self> {
         let lvm::Content::Striped(segments) = &volume.content else { return None };
@@ -255,10 +260,11 @@ impl Map {
     }
 }
 
-/// Finds blocks of a file system that lies in a volume.
-struct Inner<'a, F> {
-    map: &'a Map,
-    finder: &'a mut F,
+/// Finds blocks of a file system that lies in a volume. Each kind of file system is walked with it alone, and so compiled
+/// once.
+pub(crate) struct Inner<'a, F> {
+    pub(crate) map: &'a Map,
+    pub(crate) finder: &'a mut F,
 }
 
 impl<F: Finder> Inner<'_, F> {
