@@ -60,8 +60,8 @@ pub(crate) fn near_best(cost: &[Vec<u64>], more: u64) -> Vec<(Vec<usize>, u64)> 
     let mut found = best_without_each_pair(cost);
     let most = found[0].1 + more;
     if found.iter().filter(|(_, total)| *total <= most).count() > 1 {
-        found.retain(|(_, total)| *total > most);
         let equals = in_order(cost, most, EQUALS_MAX);
+        found.retain(|other| !equals.contains(other));
         found = [equals, found].concat();
     }
     found

@@ -39,6 +39,15 @@ fn fits(shape: Shape, clue: &Clue, copy: usize, member: Option<usize>) -> bool {
     }
 }
 
+/// The ends of files that are not where they should be.
+pub(crate) fn ends_against(shape: Shape, geometry: &Geometry, order: &[Option<usize>], clues: &[Clue]) -> u64 {
+    let against = |clue: &Clue| {
+        let slots = copies(geometry, clue.block).into_iter().map(|(slot, _)| slot).enumerate();
+        slots.filter(|(copy, slot)| !fits(shape, clue, *copy, order.get(*slot).copied().flatten())).count() as u64
+    };
+    clues.iter().filter(|clue| clue.is_end).map(against).sum()
+}
+
 /// Whether some copy of `block`, of which the clues know what it is, is where it should be.
 pub(crate) fn is_in_place(
     shape: Shape,

@@ -2,7 +2,7 @@
 
 use crate::assign::{FORBIDDEN, near_best};
 use crate::compare::{Difference, Recency, difference, recencies};
-use crate::cost::{SURE, cost, is_in_place, unexplained};
+use crate::cost::{SURE, cost, ends_against, is_in_place, unexplained};
 use crate::evidence::{Base, Clue, Clues, Frame, Kind, System};
 use crate::judge::Candidate;
 use crate::member::Member;
@@ -361,6 +361,7 @@ impl<S: Source> Search<'_, S> {
             let unusual = total % SURE + clues.unusual;
             let against = total / SURE + unexplained(shape, &geometry, &order, &known) + clues.nowhere;
             let fits = sure.saturating_sub(against);
+            let ends = clues.ends_nowhere + ends_against(shape, &geometry, &order, &known);
             if against > 2 * MARGIN + fits / 10 {
                 continue;
             }
@@ -372,6 +373,7 @@ impl<S: Source> Search<'_, S> {
                 order,
                 fits,
                 against: against + clues.missed * (MARGIN + 1),
+                faults: against.saturating_sub(ends) + clues.missed,
                 unusual,
                 is_checked: false,
                 agreements: 0,
@@ -422,7 +424,7 @@ impl<S: Source> Search<'_, S> {
         let rows = Rows::Striped(1);
         for (system, offset) in self.offsets(seen, rows, 1) {
             let frame = Frame { disks: self.disks, scan: self.scan, rows, chunk: 1, offset, members };
-            let Clues { clues, nowhere, unusual, missed } = frame.clues(system).await;
+            let Clues { clues, nowhere, ends_nowhere, unusual, missed } = frame.clues(system).await;
             for member in members {
                 let room = self.scan.lengths[*member].saturating_sub(offset);
                 let shape = Shape { level: Level::Raid1, layout: 0, slots: 1, stride: 0 };
@@ -435,6 +437,8 @@ impl<S: Source> Search<'_, S> {
                 if room < self.system.blocks() || against > total / 50 + u64::from(total > 9) {
                     continue;
                 }
+                let lacking_ends = sure.iter().filter(|clue| clue.is_end && lacks(clue)).count() as u64;
+                let ends = ends_nowhere + lacking_ends;
                 let one = Candidate {
                     shape,
                     geometry,
@@ -443,6 +447,7 @@ impl<S: Source> Search<'_, S> {
                     order: vec![Some(*member)],
                     fits: total - against,
                     against: against + missed * (MARGIN + 1),
+                    faults: against.saturating_sub(ends) + missed,
                     unusual: unusual + weak.iter().filter(|clue| lacks(clue)).count() as u64,
                     is_checked: false,
                     agreements: 0,
@@ -483,12 +488,15 @@ impl<S: Source> Search<'_, S> {
             candidates.retain(|candidate| candidate.is_whole() || candidate.agreements + candidate.q_agreements > 0);
         }
         candidates.extend(sound);
-        // Where everything was written and a shape has each known block in its place, one that has not is another.
         let best = least(&candidates).unwrap_or(0);
-        let margin = if best == 0 && self.scan.seen.is_settled() { 0 } else { MARGIN };
-        let fit = |candidate: &&Candidate| candidate.against <= best + margin;
+        let fit = |candidate: &&Candidate| candidate.against <= best + MARGIN;
         let usual = candidates.iter().filter(fit).map(|candidate| candidate.unusual).min().unwrap_or(0);
-        let counts = |candidate: &Candidate| fit(&candidate) && candidate.unusual <= UNUSUAL + UNUSUAL_TIMES * usual;
+        let is_near = |candidate: &Candidate| fit(&candidate) && candidate.unusual <= UNUSUAL + UNUSUAL_TIMES * usual;
+        // Where everything was written and can be read, and a shape has each known block in its place, one that has not is
+        // another.
+        let is_settled = self.scan.seen.is_settled() && self.scan.unreadable == 0;
+        let is_any_faultless = is_settled && candidates.iter().any(|own| is_near(own) && own.faults == 0);
+        let counts = |candidate: &Candidate| is_near(candidate) && (!is_any_faultless || candidate.faults == 0);
         let others = candidates.iter().filter(|candidate| !counts(candidate));
         let second = others.min_by_key(|candidate| candidate.against).map(|candidate| self.answer(candidate));
         let mut counting: Vec<Candidate> = candidates.into_iter().filter(counts).collect();

@@ -148,6 +148,8 @@ pub(crate) struct Clue {
     pub(crate) in_xor: bool,
     /// Whether exceptions are usual.
     pub(crate) is_weak: bool,
+    /// Whether it is the end of a file, where a fault of the medium, or none, is zeros.
+    pub(crate) is_end: bool,
     /// What held it: if that is an xor, it means something only where a missing member holds that.
     pub(crate) holder: Holder,
     /// The members without which the xor of the others is it: then they hold Q.
@@ -189,6 +191,8 @@ pub(crate) struct Clues {
     pub(crate) clues: Vec<Clue>,
     /// Blocks that are nowhere.
     pub(crate) nowhere: u64,
+    /// Those of them that are ends of files.
+    pub(crate) ends_nowhere: u64,
     /// Blocks of files that would be zeros, or end in them, whichever member holds them.
     pub(crate) unusual: u64,
     /// File systems that members have, and that this frame has in no volume.
@@ -205,7 +209,7 @@ impl Clues {
 
     /// Not this frame.
     fn none() -> Self {
-        Self { clues: Vec::new(), nowhere: u64::MAX, unusual: 0, missed: 0 }
+        Self { clues: Vec::new(), nowhere: u64::MAX, ends_nowhere: 0, unusual: 0, missed: 0 }
     }
 }
 
@@ -242,6 +246,7 @@ impl<S: Source> Frame<'_, S> {
         expected.sort_by_key(|expected| expected.block);
         let (weak, sure): (Vec<_>, Vec<_>) = expected.into_iter().partition(|expected| expected.want == Want::Data);
         let (ends, sums): (Vec<_>, Vec<_>) = sure.into_iter().partition(|own| matches!(own.want, Want::End(_)));
+        let mut ends_nowhere = 0;
         let (mut clues, mut unusual, mut open, mut absent) = (Vec::new(), 0, Vec::new(), HashSet::new());
         let mut reads = READS_MAX;
         for (expected, is_certain) in [(sums, true), (walk.likely, false), (ends, true), (weak, true)] {
@@ -265,13 +270,14 @@ impl<S: Source> Frame<'_, S> {
                     Look::Nowhere => {
                         absent.insert(known.block);
                         nowhere += 1;
+                        ends_nowhere += u64::from(matches!(known.want, Want::End(_)));
                     }
                     Look::Zeros => unusual += 1,
                     Look::Unknown => {}
                 }
             }
         }
-        let mut found = Clues { clues, nowhere, unusual, missed: walk.missed };
+        let mut found = Clues { clues, nowhere, ends_nowhere, unusual, missed: walk.missed };
         if matches!(self.rows, Rows::Striped(_)) && !found.rule_out() {
             for (index, end) in open.iter().step_by(open.len().div_ceil(HELD_READS_MAX).max(1)) {
                 let clue = &mut found.clues[*index];
@@ -304,7 +310,7 @@ impl<S: Source> Frame<'_, S> {
             (true, Want::Data | Want::End(_)) => Look::Zeros,
             (false, want) => {
                 let [members, copies @ ..] = holders;
-                let is_weak = want == Want::Data;
+                let (is_weak, is_end) = (want == Want::Data, matches!(want, Want::End(_)));
                 Look::Clue(Clue {
                     block: known.block,
                     members,
@@ -312,6 +318,7 @@ impl<S: Source> Frame<'_, S> {
                     in_xor: false,
                     without: 0,
                     is_weak,
+                    is_end,
                     holder: known.holder,
                 })
             }
@@ -345,6 +352,7 @@ impl<S: Source> Frame<'_, S> {
                         in_xor,
                         without,
                         is_weak: false,
+                        is_end: false,
                         holder,
                         copies: [members; COPIES - 1],
                     }),
@@ -361,6 +369,7 @@ impl<S: Source> Frame<'_, S> {
                         in_xor: xor != 0,
                         without: u64::MAX,
                         is_weak: true,
+                        is_end: false,
                         holder,
                         copies: [members; COPIES - 1],
                     }),
@@ -376,6 +385,7 @@ impl<S: Source> Frame<'_, S> {
                         in_xor: true,
                         without: u64::MAX,
                         is_weak: false,
+                        is_end: true,
                         holder,
                         copies: [members; COPIES - 1],
                     });
@@ -392,9 +402,16 @@ impl<S: Source> Frame<'_, S> {
                 match self.end_in_xor(at, end).await {
                     None => Look::Unknown,
                     Some((false, 0)) => Look::Nowhere,
-                    Some((in_xor, without)) => {
-                        Look::Clue(Clue { block, members: 0, copies, in_xor, without, is_weak: false, holder })
-                    }
+                    Some((in_xor, without)) => Look::Clue(Clue {
+                        block,
+                        members: 0,
+                        copies,
+                        in_xor,
+                        without,
+                        is_weak: false,
+                        is_end: true,
+                        holder,
+                    }),
                 }
             }
         }

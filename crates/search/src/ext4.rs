@@ -6,7 +6,7 @@
 
 use crate::crc::{BLOCK, from_raw, raw};
 use crate::seen::number::{be32, id, le16, le32};
-use crate::seen::{Expected, Finder, LOST_MAX, Walk, Want, is_a_sum};
+use crate::seen::{Expected, Finder, LOST_MAX, Walk, Want, is_a_sum, some_of};
 
 /// What a superblock says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -311,12 +311,16 @@ impl Super {
                 journal(&inode, finder, walk).await;
                 continue;
             }
+            // A removed file may still name its blocks.
+            if le16(&inode, 0x1a) == 0 {
+                continue;
+            }
             match le16(&inode, 0) >> 12 {
                 8 => {
                     walk.expected.extend(end_of(&inode, extents_of(&inode)));
                     walk.expected.extend(data_of(extents_of(&inode)));
                     let own = raw(raw(seed, &number.to_le_bytes()), &inode[0x64..0x68]);
-                    extent_tree(own, &inode, finder, walk).await;
+                    extent_tree(own, self.blocks, &inode, finder, walk).await;
                 }
                 4 => directories.extend(extent_of(&inode, 0).map(|block| {
                     let seed = raw(raw(seed, &number.to_le_bytes()), &inode[0x64..0x68]);
@@ -367,9 +371,10 @@ fn copies_before(groups: u64) -> Vec<u64> {
 }
 
 /// Finds the blocks that hold a file's extents, where the inode has no room for them, and notes what these say. `seed` is
-/// that of the file's checksums.
-async fn extent_tree(seed: u32, inode: &[u8], finder: &mut impl Finder, walk: &mut Walk) {
-    let mut below: Vec<u64> = children(root_of(inode)).collect();
+/// that of the file's checksums, and `blocks` the file system's length.
+async fn extent_tree(seed: u32, blocks: u64, inode: &[u8], finder: &mut impl Finder, walk: &mut Walk) {
+    let is_inside = |block: &u64| *block < blocks;
+    let mut below: Vec<u64> = children(root_of(inode)).filter(is_inside).collect();
     let mut left = TREE_BLOCKS_MAX;
     while let Some(block) = below.pop().filter(|_| left > 0 && walk.lost.len() <= LOST_MAX) {
         left -= 1;
@@ -378,13 +383,15 @@ async fn extent_tree(seed: u32, inode: &[u8], finder: &mut impl Finder, walk: &m
             continue;
         };
         walk.note(block, &found);
-        below.extend(children(&found));
+        below.extend(children(&found).filter(is_inside));
         let extents = || extents_in(&found).filter(|(_, length, _)| *length <= WRITTEN_MAX);
         walk.expected.extend(end_of(inode, extents()));
         walk.expected.extend(data_of(extents()));
     }
 }
 
+/// The flag of an encrypted file.
+const ENCRYPTED: u32 = 0x800;
 /// Blocks of a file's extents that are looked at, at most.
 const TREE_BLOCKS_MAX: usize = 64;
 
@@ -516,15 +523,15 @@ fn place_in(mut extents: impl Iterator<Item = (u64, u64, u64)>, wanted: u64) -> 
         .map(|(from, _, start)| start + wanted - from)
 }
 
-/// The blocks of a file that these extents name.
+/// Some of the blocks of a file that these extents name.
 fn data_of(extents: impl Iterator<Item = (u64, u64, u64)>) -> impl Iterator<Item = Expected> {
-    let blocks = extents.flat_map(|(_, length, start)| start..start + length);
-    blocks.map(|block| Expected::new(block, Want::Data))
+    extents.flat_map(|(_, length, start)| some_of(start, length)).map(|block| Expected::new(block, Want::Data))
 }
 
 /// What is known of a file's last block, if it is in these extents.
 fn end_of(inode: &[u8], extents: impl Iterator<Item = (u64, u64, u64)>) -> Option<Expected> {
-    let last = last_byte(inode)?;
+    let is_encrypted = le32(inode, 0x20) & ENCRYPTED != 0; // behind its end, too
+    let last = last_byte(inode).filter(|_| !is_encrypted)?;
     let block = place_in(extents, last / BLOCK as u64)?;
     Some(Expected::new(block, Want::End((last % BLOCK as u64 + 1) as u16)))
 }

@@ -22,6 +22,8 @@ pub(crate) struct Candidate {
     /// Known blocks that fit it, and those that do not.
     pub(crate) fits: u64,
     pub(crate) against: u64,
+    /// Those that do not, without ends of files, which a fault of the medium may change.
+    pub(crate) faults: u64,
     /// Blocks of files that would be zeros, which is unusual.
     pub(crate) unusual: u64,
     /// Whether parity and copies were compared.

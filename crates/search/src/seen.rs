@@ -66,10 +66,15 @@ impl Seen {
         held.map(|(place, id, age)| (id, age, place.disk))
     }
 
-    /// Whether everything that was written of all file systems is in its place: those that have a journal were unmounted.
+    /// Whether everything that was written of the file systems is in its place: each ext4 was unmounted, by its first superblock.
     /// A block that is not as it should be is then a fault. What is in the log of XFS is not known here.
     pub(crate) fn is_settled(&self) -> bool {
-        self.xfs.supers.is_empty() && self.ext4.iter().all(|(_, own, _)| own.group > 0 || own.is_clean)
+        let is_first = |own: &ext4::Super| own.group == 0;
+        let firsts = || self.ext4.iter().map(|(_, own, _)| own).filter(|own| is_first(own));
+        let has_first = |copy: &ext4::Super| firsts().any(|own| own.id == copy.id);
+        let is_any = !self.ext4.is_empty() || !self.btrfs.supers.is_empty();
+        let is_ext4 = self.ext4.iter().all(|(_, own, _)| has_first(own)) && firsts().all(|own| own.is_clean);
+        is_any && self.xfs.supers.is_empty() && is_ext4
     }
 
     /// Whether [`Seen::look`] might see something in a block of which `word` gives the word at a multiple of 8 bytes.
@@ -164,6 +169,15 @@ impl Walk {
             self.lost.push(block);
         }
     }
+}
+
+/// Blocks of an extent that are looked at, at most: the blocks of a long file are as many as those of the disks.
+const SOME: u64 = 1000;
+
+/// Some of `count` blocks from `start` on, spread evenly, and not always at the same place in a chunk.
+pub(crate) fn some_of(start: u64, count: u64) -> impl Iterator<Item = u64> {
+    let step = count.div_ceil(SOME).max(1) | 1;
+    (start..start.saturating_add(count)).step_by(step as usize)
 }
 
 /// A walk ends when so many blocks are nowhere: its shape is wrong.

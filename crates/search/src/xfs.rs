@@ -4,7 +4,7 @@
 
 use crate::crc::{BLOCK, holds_own};
 use crate::seen::number::{be16, be32, be64, id};
-use crate::seen::{Expected, Holder, Place, Want, is_a_sum};
+use crate::seen::{Expected, Holder, Place, Want, is_a_sum, some_of};
 use std::collections::{HashMap, HashSet};
 
 /// What a superblock says of the file system.
@@ -172,7 +172,7 @@ impl Seen {
                 holder,
                 by,
             }));
-            let data = own.data.iter().flat_map(|(start, count)| at(*start)..at(*start).saturating_add(*count));
+            let data = own.data.iter().flat_map(|(start, count)| some_of(at(*start), *count));
             expected.extend(data.map(|block| Expected { block, want: Want::Data, holder, by }));
         }
         expected.into_iter().filter(|expected| expected.block < found.blocks).collect()

@@ -753,8 +753,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("read_only::members_of_an_array_made_read_only_hold_what_was_answered_and_do_not_change"),
     },
     Mutant {
-        name: "read-only-swept",
-        broken: "a recovery goes on while the array is read-only",
-        by: Test("read_only::a_recovery_and_a_repair_wait_until_the_array_is_writable"),
+        name: "loss-written-over",
+        broken: "a write that is lost while it waits for its answer clears the mark of its own loss",
+        by: Seed(806_955),
+    },
+    Mutant {
+        name: "sweep-cut-and-complete",
+        broken: "a sweep that was held for a moment is complete when its windows in flight have ended",
+        by: Test("read_only::a_recovery_that_is_held_for_a_moment_recovers_all_the_same"),
     },
 ];

@@ -192,24 +192,25 @@ impl Gate {
     pub(crate) async fn close(&self) {
         self.closed.set(true);
         self.listening.take().into_iter().for_each(Waker::wake);
-        self.wait_for(&self.inside).await;
+        self.wait_until(|| self.inside.get() == 0).await;
     }
 
-    /// Refuses new writes, and waits for those inside.
+    /// Refuses new writes, and waits for those inside, or until the gate is open to writes again.
     pub(crate) async fn close_to_writes(&self) {
         self.closed_to_writes.set(true);
-        self.wait_for(&self.writes).await;
+        self.wait_until(|| self.writes.get() == 0 || !self.closed_to_writes.get()).await;
     }
 
     /// Takes writes again.
     pub(crate) fn open_to_writes(&self) {
         self.closed_to_writes.set(false);
+        self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until a count is zero.
-    async fn wait_for(&self, count: &Cell<usize>) {
+    /// Waits until `is_over`.
+    async fn wait_until(&self, is_over: impl Fn() -> bool) {
         poll_fn(|context| {
-            if count.get() == 0 {
+            if is_over() {
                 return Poll::Ready(());
             }
             let waiting = &mut *self.waiting.borrow_mut();

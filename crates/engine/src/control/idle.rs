@@ -34,7 +34,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                     && !self.core.owes_any()
             };
             if was_dirty && !is_over && is_idle() {
-                self.build_rest().await;
+                self.build_rest_when_idle().await;
             }
             if is_over || (was_dirty && is_idle() && has_failed(self.metadata.flush_and_mark_clean(is_idle).await)) {
                 return; // a failed array stays dirty
@@ -54,12 +54,18 @@ impl<M: Member, C: Clock> Control<M, C> {
             if self.core.gate.closes_before(time).await {
                 return; // stopped: the bits stay
             }
-            self.build_rest().await;
+            self.build_rest_when_idle().await;
             if has_failed(self.close_checksums(Closing::Idle).await)
                 || has_failed(self.metadata.clear_idle_bits().await)
             {
                 return; // failed: the bits stay
             }
         }
+    }
+
+    /// Builds what is half built, unless the array is read-only for a while.
+    async fn build_rest_when_idle(&self) {
+        let Some(_inside) = self.core.gate.enter_background_to_write() else { return };
+        self.build_rest().await;
     }
 }

@@ -9,7 +9,7 @@
 use crate::control::state::Control;
 use crate::control::stop::Then;
 use crate::seam::clock::Clock;
-use crate::seam::error::ArrayError;
+use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;
 
 impl<M: Member, C: Clock> Control<M, C> {
@@ -18,13 +18,17 @@ impl<M: Member, C: Clock> Control<M, C> {
         if self.core.info.read_only {
             return Ok(());
         }
+        let closing = Closing(self);
         self.core.gate.close_to_writes().await;
         self.sweeps.changed.raise();
-        let settled = if mutant!("read-only-unsettled") { Ok(()) } else { self.end_writing().await };
-        if settled.is_err() {
-            self.make_writable();
+        if !mutant!("read-only-unsettled") {
+            self.end_writing().await?;
         }
-        settled
+        if !self.core.gate.is_closed_to_writes() {
+            return Err(ArrayError::new(ArrayErrorKind::Stopped, "the array was made writable meanwhile"));
+        }
+        std::mem::forget(closing);
+        Ok(())
     }
 
     /// [`crate::Array::make_writable`].
@@ -37,6 +41,16 @@ impl<M: Member, C: Clock> Control<M, C> {
     async fn end_writing(&self) -> Result<(), ArrayError> {
         self.sweeps.end().await;
         self.data.write_out_all().await?;
-        self.settle(Then::IsRead).await
+        self.settle(Then::IsRead).await?;
+        self.data.check_nothing_lost()
+    }
+}
+
+/// Takes writes again when it is dropped: the array did not become read-only.
+struct Closing<'a, M: Member, C: Clock>(&'a Control<M, C>);
+
+impl<M: Member, C: Clock> Drop for Closing<'_, M, C> {
+    fn drop(&mut self) {
+        self.0.make_writable();
     }
 }

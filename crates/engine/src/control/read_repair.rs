@@ -78,8 +78,9 @@ impl<M: Member, C: Clock> Control<M, C> {
 impl<M: Member, C: Clock> Control<M, C> {
     async fn repair_noted(&self) -> Result<(), ArrayError> {
         let mut is_any_corrected = false;
-        while let Some((slot, device, range)) = self.next_unread() {
+        loop {
             let Some(_inside) = self.core.gate.enter_background_to_write() else { return Ok(()) };
+            let Some((slot, device, range)) = self.next_unread() else { break };
             is_any_corrected |= self.repair_range(slot, &device, range).await?;
         }
         self.core.update_whole();

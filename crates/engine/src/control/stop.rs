@@ -35,13 +35,13 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Marks the array clean: a flush first, then the superblocks, then the bitmap bits.
-    pub(crate) async fn mark_clean(&self) -> Result<(), ArrayError> {
+    async fn mark_clean(&self, at_rest: impl Fn() -> bool) -> Result<(), ArrayError> {
         if self.core.info.read_only {
             return Ok(());
         }
         self.build_rest().await;
         self.close_checksums(Closing::All).await?;
-        self.metadata.flush_and_mark_clean(|| true).await?;
+        self.metadata.flush_and_mark_clean(at_rest).await?;
         // The flush may have covered what an earlier user wrote. Absent members lack that.
         if !mutant!("stopped-without-absent") {
             self.metadata.record_departed().await?;
@@ -79,6 +79,6 @@ impl<M: Member, C: Clock> Control<M, C> {
         if then == Then::Ends {
             self.metadata.end_journal().await?;
         }
-        self.mark_clean().await
+        self.mark_clean(|| then == Then::Ends || self.core.gate.is_closed_to_writes()).await
     }
 }

@@ -71,9 +71,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         self.check_room().await?;
         match self.core.geometry() {
             Geometry::Parity(parity) => {
-                let range = at..at + from.len() as u64;
                 self.coalesce(parity, at, from, durability).await?;
-                self.coalescer.written_over(&range);
             }
             Geometry::Mapping(mapping) => match self.write_now(at, &from) {
                 Some(written) => written?,

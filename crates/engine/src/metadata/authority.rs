@@ -76,18 +76,19 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
         }
         // What was written, or data that an earlier user left unflushed and this flush covers, members lack that are absent
         // now. An array that is marked clean meanwhile stays so.
-        let is_due = || {
+        let is_pending = || self.record().rounds_pending > 0;
+        let is_due = {
             let record = self.record();
             let is_written = record.dirty && !mutant!("answered-before-recorded");
             let is_covered = record.resync != Resync::Clean && !mutant!("flush-without-absent");
-            record.rounds_pending > 0 && (is_written || is_covered)
+            is_written || is_covered
         };
-        if !self.core.is_redundant() || !is_due() {
+        if !self.core.is_redundant() || !is_due || !is_pending() {
             return Ok(());
         }
         Box::pin(async {
             let change = self.begin().await?;
-            if is_due() { self.publish(&change).await } else { Ok(()) }
+            if is_pending() { self.publish(&change).await } else { Ok(()) }
         })
         .await
     }

@@ -151,6 +151,7 @@ impl Runner<'_> {
             if array.is_read_only() {
                 return drop(under_way); // the other one ends it
             }
+            shared.is_paused.set(true);
             let made = array.make_read_only().await;
             world.trace(|| format!("-- read-only: {made:?}"));
             if made.is_ok() && array.status().made_read_only {
@@ -173,6 +174,7 @@ impl Runner<'_> {
                 }
                 array.make_writable().unwrap_or_else(|refusal| shared.fail(|| refusal.to_string()));
             }
+            shared.is_paused.set(false);
             drop(under_way);
         });
     }

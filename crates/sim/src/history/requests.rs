@@ -20,6 +20,8 @@ pub(super) struct Shared {
     pub(super) lenient: Cell<bool>,
     /// Whether a fault was set in this life, so that a sweep may end early.
     pub(super) disturbed: Cell<bool>,
+    /// Whether the array is read-only for a while.
+    pub(super) is_paused: Cell<bool>,
     /// How many faults have changed bytes silently.
     pub(super) silent: Cell<u32>,
     /// Whether a request failed that changes something.
@@ -98,7 +100,8 @@ impl Runner<'_> {
         self.world.spawn(async move {
             let durability = if stable { Durability::Stable } else { Durability::Ordinary };
             let written = array.write(at as u64, block, durability).await;
-            if written.as_ref().is_err_and(|error| error.kind == ArrayErrorKind::ReadOnly) {
+            let is_refused = written.as_ref().is_err_and(|error| error.kind == ArrayErrorKind::ReadOnly);
+            if is_refused && shared.is_paused.get() {
                 return shared.truth.borrow_mut().refused(id);
             }
             match shared.expect("a write", written) {
@@ -126,7 +129,7 @@ impl Runner<'_> {
             };
             // A part of a long range may be zeroed already.
             let is_refused = done.as_ref().is_err_and(|error| error.kind == ArrayErrorKind::ReadOnly);
-            if is_refused {
+            if is_refused && shared.is_paused.get() {
                 shared.truth.borrow_mut().failed(id);
                 return shared.failed.set(true);
             }

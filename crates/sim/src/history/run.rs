@@ -147,6 +147,7 @@ impl<'a> Runner<'a> {
             failure: RefCell::default(),
             lenient: Cell::new(history.beyond),
             disturbed: Cell::new(false),
+            is_paused: Cell::new(false),
             silent: Cell::new(0),
             failed: Cell::new(false),
             unflushed: Cell::new(false),

@@ -2,7 +2,7 @@
 //! change meanwhile, and are clean to whatever assembles them.
 
 use super::healing::{RAID1, RAID5, RAID6, RAID10, Scene, Setup, candidate, of, play};
-use engine::{Array, ArrayErrorKind, Clock, Durability, WriteBack};
+use engine::{Array, ArrayErrorKind, Clock, Durability, SweepTransfers, WriteBack};
 use format::geometry::Level;
 use futures_util::future::{join, join_all};
 use mdspace_sim::{Random, SimMember, VirtualClock};
@@ -53,7 +53,7 @@ fn members_of_an_array_made_read_only_hold_what_was_answered_and_do_not_change()
                 let (clock, keeper) = (scene.world.clock(), array.clone());
                 if round % 2 == 1 {
                     let keeper = array.clone();
-                    scene.world.spawn(async move { keeper.write_back(WriteBack::Streams).await });
+                    scene.world.spawn(async move { keeper.write_back(WriteBack::All).await });
                 }
                 scene.world.spawn(async move { keeper.mark_clean_when_idle(Duration::from_millis(200)).await });
                 let writers = (0..WRITERS).map(async |writer| {
@@ -116,13 +116,45 @@ fn a_recovery_and_a_repair_wait_until_the_array_is_writable() {
             assert!(refusal.to_string().contains("read-only=off"), "{refusal}");
             assert_eq!(of(&array.status(), &spare).state, "recovering", "{setup:?}");
 
-            members[0].faults().heal();
             array.make_writable().expect("it was not opened read-only");
+            scene.pause().await;
+            assert!(!is_redundant || members[0].faults().latent.borrow().is_empty(), "{setup:?}: it is repaired");
+            members[0].faults().heal();
+            array.freeze_sweeps(false); // as a failed recovery waits for a change
             scene.pause().await;
             assert_eq!(of(&array.status(), &spare).state, "in_sync", "{setup:?}");
             scene.check(&array).await;
             array.stop().await.expect("stops clean");
         });
+    }
+}
+
+/// Sweeps are held when some windows are under way, and let go before these have ended.
+#[test]
+fn a_recovery_that_is_held_for_a_moment_recovers_all_the_same() {
+    for setup in [RAID1, RAID5, RAID6, RAID10] {
+        for moment in 0..40 {
+            play(setup, 9, async |scene| {
+                let members = scene.create().await;
+                let spare = scene.member("spare");
+                let array = scene.serve(&members).await;
+                let transfers = SweepTransfers { window_bytes: Some(4096), in_flight_bytes: 32 << 10 };
+                array.set_sweep_transfers(transfers).expect("powers of two");
+                array.fail(&members[1].name()).await.expect("the others are there");
+                array.add(candidate(&spare), [9; 16], false).await.expect("it fits");
+                let clock = scene.world.clock();
+                clock.sleep_until(clock.now() + Duration::from_micros(97 * moment)).await;
+                array.freeze_sweeps(true);
+                clock.sleep_until(clock.now() + Duration::from_micros(100 + 13 * (moment % 7))).await;
+                array.freeze_sweeps(false);
+                scene.pause().await;
+                assert_eq!(of(&array.status(), &spare).state, "in_sync", "{setup:?}, {moment}");
+                array.stop().await.expect("stops clean");
+                let all: Vec<_> = members.iter().enumerate().filter(|(index, _)| *index != 1).collect();
+                let all: Vec<_> = all.into_iter().map(|(_, member)| member.clone()).chain([spare]).collect();
+                scene.check_without_each(&all).await;
+            });
+        }
     }
 }
 

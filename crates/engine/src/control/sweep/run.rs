@@ -35,6 +35,8 @@ struct Progress {
     position: Cell<u64>,
     /// No window is under way, and none will begin.
     is_over: Cell<bool>,
+    /// The windows ended before the last one, as something interrupted them.
+    is_cut: Cell<bool>,
     /// Raised when position or `is_over` changes.
     moved: Signal,
     /// The first failure. No window begins after it; those under way end.
@@ -51,6 +53,7 @@ impl Progress {
             under_way,
             position: Cell::new(position),
             is_over: Cell::new(false),
+            is_cut: Cell::new(false),
             moved: Signal::default(),
             failure: RefCell::default(),
             throttle: RefCell::new(throttle),
@@ -116,7 +119,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         log_end(purpose, ending, failure.as_ref());
         match failure {
             Some(error) => Err(error),
-            None if ending == Ending::Complete && !self.is_interrupted(purpose) => {
+            None if ending == Ending::Complete && !reached.is_cut.get() && !self.is_interrupted(purpose) => {
                 self.advance(purpose, reached.position.get()..sweep_range.end);
                 Ok((Ending::Complete, tally))
             }
@@ -251,7 +254,12 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Waits until the throttle allows the next window; false when the sweep has to end instead.
     async fn is_window_due(&self, purpose: Purpose, reached: &Progress) -> bool {
         loop {
-            if self.is_interrupted(purpose) || !reached.is_clear() || self.has_nothing_left(purpose) {
+            if self.is_interrupted(purpose) {
+                // Also if what interrupts it is over before the windows under way have ended.
+                reached.is_cut.set(!mutant!("sweep-cut-and-complete"));
+                return false;
+            }
+            if !reached.is_clear() || self.has_nothing_left(purpose) {
                 return false;
             }
             let (seen, now) = (reached.ended.seen(), self.core.clock.now());
@@ -316,11 +324,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Processes one window; `None` when the array is stopping, or has become read-only.
     async fn visit(&self, purpose: Purpose, range: &Range<u64>) -> Result<Option<Tally>, ArrayError> {
-        let inside = match mutant!("read-only-swept") {
-            true => self.core.gate.enter_background(),
-            false => self.core.gate.enter_background_to_write(),
-        };
-        let Some(_inside) = inside else { return Ok(None) };
+        let Some(_inside) = self.core.gate.enter_background_to_write() else { return Ok(None) };
         match purpose {
             Purpose::Resync => self.resync_window(range).await.map(Some),
             Purpose::Recovery => self.recover_window(range).await.map(Some),

@@ -10,6 +10,7 @@ use crate::core::authority::{Authority, Logging};
 use crate::data::coalesce::carry_out::carry_out;
 use crate::data::coalesce::coalescer::{Answer, WriteBatch};
 use crate::data::coalesce::stripe_write::{Phase, StripeWrite, WriteResult};
+use crate::data::coalesce::writeback::lost;
 use crate::data::plane::DataPlane;
 use crate::device::write_buffer::Blocks;
 use crate::plan::ROW_BYTES;
@@ -34,12 +35,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             self.core.check_not_failed()?; // a write answered from memory would report the failure too late
         }
         let (coalescer, bytes) = (&self.coalescer, from.len() as u64);
+        let range = at..at + bytes;
         let waiting_from = || coalescer.open_write(at / parity.stripe_bytes(), at, None).map(|write| write.start());
         let arrival = coalescer.streams.borrow_mut().arrive(at, bytes, waiting_from);
         let answer = Answer::new(coalescer, Some(arrival), bytes);
         let from = WriteExtent { at, block: from };
         if let Some(batch) = self.start_at_once(parity, &answer, &from) {
-            return self.write_batch(parity, batch).await;
+            self.write_batch(parity, batch).await?;
+            return self.written_to_members(&range);
         }
         let mut answer = self.join_writes(parity, from, durability, answer);
         if let Some(write) = answer.only_caller() {
@@ -48,16 +51,32 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             yield_now().await;
             if let Some(batch) = self.coalescer.start_alone(&write, parity.stripe_bytes()) {
                 answer.writes.clear();
-                return self.write_batch(parity, batch).await;
+                self.write_batch(parity, batch).await?;
+                return self.written_to_members(&range);
             }
             self.share(&write);
         }
-        let is_early = answer.is_early;
-        let outcome = answer.await;
-        if is_early {
-            self.limit_dirty().await;
+        if !answer.is_early {
+            answer.await?;
+            return self.written_to_members(&range);
         }
-        outcome
+        // What was lost here before is written again. If that fails, it is lost once more, perhaps before it is answered.
+        self.coalescer.written_over(&range);
+        answer.await?;
+        self.limit_dirty().await;
+        if mutant!("loss-written-over") {
+            return self.written_to_members(&range);
+        }
+        match self.coalescer.is_noted_lost(&range) {
+            true => Err(lost()),
+            false => Ok(()),
+        }
+    }
+
+    /// A write is on the members: what was lost there before does not matter any more.
+    fn written_to_members(&self, range: &Range<u64>) -> WriteResult {
+        self.coalescer.written_over(range);
+        Ok(())
     }
 
     /// Starts a write that continues no other, to rows of one chunk that no other task has locked, if members answer at

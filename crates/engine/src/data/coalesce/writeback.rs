@@ -60,14 +60,18 @@ impl Coalescer {
         !dirty.writes.borrow().is_empty() || !dirty.lost.borrow().is_empty() || is_found()
     }
 
-    /// Whether any of a range was answered and lost.
+    /// Whether any of a range is noted as lost.
+    pub(super) fn is_noted_lost(&self, range: &Range<u64>) -> bool {
+        self.dirty.lost.borrow().touches(range)
+    }
+
+    /// Whether any of a range was answered and lost, or is about to be noted as that.
     fn has_lost(&self, at: u64, bytes: u64) -> bool {
         let is_here = |start: u64, end: u64| start < at + bytes && at < end;
         let has_failed = |write: &StripeWrite| {
             write.has_failed() && write.patches.borrow().extents().iter().any(|patch| is_here(patch.at, patch.end()))
         };
-        self.dirty.lost.borrow().touches(&(at..at + bytes))
-            || self.dirty.writes.borrow().iter().any(|(write, _)| has_failed(write))
+        self.is_noted_lost(&(at..at + bytes)) || self.dirty.writes.borrow().iter().any(|(write, _)| has_failed(write))
     }
 
     /// The dirty stripe writes with data of a range, and where that data is. The ranges are whole
@@ -136,6 +140,11 @@ impl Coalescer {
 
 /// Turns writeback off when it is dropped.
 struct WritebackGuard<'a, M: Member, C: Clock, A: Authority<M>>(&'a DataPlane<M, C, A>);
+
+/// The error of a request to bytes that were answered from memory, and could not be written.
+pub(super) fn lost() -> ArrayError {
+    ArrayError::new(ArrayErrorKind::Io, "a write here was answered from memory and then lost")
+}
 
 impl<M: Member, C: Clock, A: Authority<M>> Drop for WritebackGuard<'_, M, C, A> {
     fn drop(&mut self) {
@@ -297,7 +306,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             }
         }
         if self.coalescer.has_lost(at, bytes) {
-            return Err(ArrayError::new(ArrayErrorKind::Io, "a write here was answered from memory and then lost"));
+            return Err(lost());
         }
         for patch in self.coalescer.dirty_in(at, bytes) {
             into[(patch.at - at) as usize..(patch.end() - at) as usize].copy_from_slice(&patch.block);
