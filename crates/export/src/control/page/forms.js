@@ -43,7 +43,6 @@ function scrubActions(scrub) {
 
 // Values that a setting takes. Others may be typed.
 const values = {
-  "read-only": ["on", "off"],
   "sync-action": ["check", "repair", "frozen", "idle"],
   "sync-speed-min": ["1000K", "10M", "100M"],
   "sync-speed-max": ["none", "10M", "100M"],
@@ -55,6 +54,7 @@ const values = {
   "max-corr-read-errors": ["20"],
   "sweep-window": ["auto", "64K", "1M"],
   "sweep-in-flight": ["8M", "64M"],
+  "read-only": ["off", "on"],
 };
 
 function options(names, chosen) {
