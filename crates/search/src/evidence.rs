@@ -148,7 +148,7 @@ pub(crate) struct Clue {
     pub(crate) in_xor: bool,
     /// Whether exceptions are usual.
     pub(crate) is_weak: bool,
-    /// Whether it is the end of a file, where a fault of the medium, or none, is zeros.
+    /// Whether it is the end of a file, which a fault of the medium may change.
     pub(crate) is_end: bool,
     /// What held it: if that is an xor, it means something only where a missing member holds that.
     pub(crate) holder: Holder,

@@ -79,10 +79,15 @@ impl Gate {
 
     /// As [`Gate::enter`], for a write.
     pub(crate) fn enter_to_write(&self) -> Option<Inside<'_>> {
+        self.writing(Self::enter)
+    }
+
+    /// Enters for a write, unless the gate is closed to writes.
+    fn writing<'a>(&'a self, enter: impl FnOnce(&'a Self) -> Option<Inside<'a>>) -> Option<Inside<'a>> {
         if self.closed_to_writes.get() {
             return None;
         }
-        let mut inside = self.enter()?;
+        let mut inside = enter(self)?;
         inside.entered |= WRITES;
         self.writes.set(self.writes.get() + 1);
         Some(inside)
@@ -128,13 +133,7 @@ impl Gate {
 
     /// As [`Gate::enter_background`], for work that writes to members' data.
     pub(crate) fn enter_background_to_write(&self) -> Option<Inside<'_>> {
-        if self.closed_to_writes.get() {
-            return None;
-        }
-        let mut inside = self.enter_background()?;
-        inside.entered |= WRITES;
-        self.writes.set(self.writes.get() + 1);
-        Some(inside)
+        self.writing(Self::enter_background)
     }
 
     /// The present load.

@@ -482,6 +482,23 @@ fn a_served_array_becomes_read_only_and_back() {
 }
 
 #[test]
+fn each_member_of_a_linear_array_is_cut_to_a_multiple_of_its_chunk() {
+    let place = Place::new(&["a", "b"]);
+    let bytes = |name: &str| std::fs::metadata(place.here.path().join(name)).expect("it is there").len();
+    for name in ["a", "b"] {
+        let file = std::fs::File::options().write(true).open(place.here.path().join(name)).expect("it is there");
+        file.set_len(bytes(name) + 12_345 * 512).expect("of our own");
+    }
+    place.mdadm("-C /dev/md0 -l linear -n2 -c 64 a b").ok();
+    let status = parsed(&place.here.run("status --json").ok().text());
+    let (chunk, array) = (64 << 10, status["array_bytes"].as_u64().expect("bytes"));
+    assert_eq!((&status["chunk_bytes"], array % (2 * chunk)), (&chunk.into(), 0), "{status}");
+    assert!(array > bytes("a") + bytes("b") - (4 << 20), "{status}");
+    place.mdadm("-S /dev/md0").ok();
+    assert!(place.mdadm("--examine a").ok().text().contains("       Rounding : 64K\n"));
+}
+
+#[test]
 fn an_update_marks_everything_for_a_resync() {
     let place = Place::new(&["a", "b", "c"]);
     place.mdadm("-C /dev/md0 -l1 -n2 --assume-clean a b").ok();
