@@ -105,9 +105,10 @@ fn other_machines_read_and_change_with_the_token_alone() {
     for garbage in [&b"\x16\x03\x01\xff\xff"[..], &[0; 64], &[22; 4096], b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00"] {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
         stream.write_all(garbage).expect("it is taken");
-        stream.shutdown(std::net::Shutdown::Write).expect("it can be shut");
+        // The server may have hung up already: then neither call succeeds, and there is no answer.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer); // a reset is an end, too
+        let _ = stream.read_to_end(&mut answer);
         assert!(answer.len() < 64, "an alert at most: {answer:?}");
     }
     assert_eq!(ask(&right, "/v1/status").1, 200);
