@@ -1,15 +1,18 @@
 #!/usr/bin/python3
 """Arrays whose superblocks are wiped, and what `mdspace detect --search` says of them.
 
-    search.py MDSPACE DIRECTORY COUNT [--seed N] [--quiet] [--keep]
+    search.py MDSPACE DIRECTORY COUNT [--seed N] [--systems ext4,xfs,btrfs,luks] [--quiet] [--keep]
 
-Each case follows from its seed: a level, layout, chunk, number of members and data offset; ext4, XFS or Btrfs made by its
-own mkfs with files in it; often a member is missing or stale. The engine writes the array, the superblocks are zeroed,
-or in some cases those of another array are written over it, and the members are given in another order. The judge is not
-the search: a shape is right if the bytes that it reads are those of the file system that was written, or of what is left
-of it. Blocks in which the other array's superblocks are count for nothing. "Right, not proved" is what the search calls
-undecided, if the one shape that it lists is right. "Undecided" counts as proved if the file system's own check calls two
-shapes clean that read different bytes: shapes that are listed, or the true one. "Overwritten" are those of which
+Each case follows from its seed: a level, layout, chunk, number of members and data offset; ext4, XFS or Btrfs made by
+its own mkfs with files in it; often a member is missing or stale. A kernel makes the changes that a stale member has
+not, and leaves some of ext4 and XFS without unmounting them (`cargo xtask kernel` is that kernel). LUKS, if asked for,
+is cryptsetup's header before random bytes, which ciphertext looks like. The engine writes the array, the superblocks
+are zeroed, or in some cases those of another array are written over it, and the members are given in another order. In
+others the members are images of failing disks, with a map of what could not be read. The judge is not the search: a
+shape is right if the bytes that it reads are those of the file system that was written, or of what is left of it.
+Blocks in which the other array's superblocks are count for nothing. "Right, not proved" is what the search calls
+undecided, if the one shape that it lists is right. "Undecided" counts as proved if the file system's own check calls
+two shapes clean that read different bytes: shapes that are listed, or the true one. "Overwritten" are those of which
 nothing was found, and the only superblock is overwritten, or the only text of LVM.
 """
 
@@ -50,7 +53,11 @@ LEVELS = {
     "6": (["la", "ra", "ls", "rs", "parity-first", "parity-last", "ddf-zero-restart", "ddf-N-restart", "ddf-N-continue", "la-6", "ra-6", "ls-6", "rs-6", "parity-first-6"], 4, 12),
     "10": (["n2", "n3", "f2", "o2"], 3, 12),
 }
-SYSTEMS = ["ext4", "xfs", "btrfs"]
+SYSTEMS = {"ext4": 60, "xfs": 330, "btrfs": 200, "luks": 24}  # and the least MiB that each takes
+
+
+# Runs a script under a kernel.
+KERNEL = [Path(__file__).resolve().parents[2] / "target/debug/xtask", "kernel", "--timeout", "60"]
 
 
 def run(*arguments, check=True, **options):
@@ -86,7 +93,7 @@ def choose(chance, files, wanted):
 
 
 class Case:
-    def __init__(self, seed, files):
+    def __init__(self, seed, files, systems):
         chance = self.chance = random.Random(seed)
         self.seed = seed
         self.level = chance.choices(list(LEVELS), [10, 6, 6, 30, 24, 24])[0]
@@ -95,26 +102,29 @@ class Case:
         self.members = chance.randint(least, most)
         self.chunk = 0 if self.level == "1" else 4096 << chance.randint(0, 8)
         self.metadata, self.offset = chance.choice(ERAS)
-        self.system = chance.choice(SYSTEMS)
+        self.system = chance.choice(systems)
         self.fill = chance.random() * 0.6
         data = {"0": self.members, "1": 1, "4": self.members - 1, "5": self.members - 1, "6": self.members - 2}.get(self.level)
         if data is None:
             data = max(1, self.members // int(self.layout[1]))
-        least = {"ext4": 60, "xfs": 330, "btrfs": 200}[self.system]
-        self.each = max(least * MIB // data, 8 * MIB) + chance.randint(1, 24) * MIB
+        self.each = max(SYSTEMS[self.system] * MIB // data, 8 * MIB) + chance.randint(1, 24) * MIB
         self.harm = chance.choice(["", "", "missing", "missing", "stale"]) if self.level != "0" else ""
-        if self.harm == "stale" and self.system != "ext4":
+        if self.harm == "stale" and self.system == "luks":
             self.harm = "missing"
+        self.unclean = self.system in ("ext4", "xfs") and random.Random(f"unclean {seed}").random() < 0.3
         # What the file system lies in.
         self.outer = random.Random(f"outer {seed}").choices(["", "GPT", "LVM"], [10, 1, 1])[0]
         self.created = self.level != "1" and random.Random(f"created {seed}").random() < 0.15
+        self.failing = random.Random(f"failing {seed}").random() < 0.2
         self.files = files
 
     def __str__(self):
         chunk = f" chunk {self.chunk >> 10}K" if self.chunk else ""
         return (
             f"{self.seed}: RAID-{self.level} {self.layout} x{self.members}{chunk} offset {self.offset >> 10}K "
-            f"{self.system} {self.fill * 100:.0f} % {self.outer} {self.harm}{' created anew' if self.created else ''}"
+            f"{self.system} {self.fill * 100:.0f} % {self.outer} {self.harm}"
+            f"{' not unmounted' if self.unclean else ''}{' created anew' if self.created else ''}"
+            f"{' with holes' if self.failing else ''}"
         )
 
     def make(self, place, mdspace):
@@ -132,6 +142,8 @@ class Case:
         image, inner = place / "image", place / "inner"
         self.room = status["array_bytes"] // 65536 * 65536
         self.mkfs(inner, self.room - 10 * MIB if self.outer else self.room, place)
+        if self.unclean:
+            self.change(inner, "crash")
         self.wrap(inner, image)
         with open(image, "rb") as file:
             run(mdspace, "write", *names, stdin=file)
@@ -141,7 +153,7 @@ class Case:
             names[victim].unlink()
             del given[victim]
         elif self.harm == "stale":
-            self.change(inner)
+            self.change(inner, "change")
             self.wrap(inner, image)
             rest = [name for name in names if name != names[victim]]
             with open(image, "rb") as file:
@@ -165,6 +177,34 @@ class Case:
             self.order[victim] = "missing"
         return image, renamed
 
+    def harm_images(self, disks):
+        """Takes places away from some images, and says so in their maps. Gives what was there."""
+        taken = []
+        # One disk may have died early, so that its image ends there.
+        dead = self.chance.choice(disks) if self.chance.random() < 0.3 else None
+        for disk in disks:
+            size, end, lines = disk.stat().st_size, 0, ["0x0 ? 1"]
+            places = self.chance.sample(range(0, size, 512), self.chance.randint(0, 12))
+            holes = [(at, self.chance.choice([512, 4096, 65536, 262144])) for at in places]
+            if disk == dead:
+                holes.append((self.chance.randrange(self.offset, size, 512), size))
+            for first, length in sorted(holes):
+                at, behind = max(first, end), min(first + length, size)
+                if at >= behind:
+                    continue
+                length = behind - at
+                lines += [f"{end:#x} {at - end:#x} +"] * (at > end) + [f"{at:#x} {length:#x} -"]
+                end = at + length
+                with open(disk, "r+b") as file:
+                    file.seek(at)
+                    taken.append((disk, at, file.read(length)))
+                    file.seek(at)
+                    file.write(b"\xa5" * length)
+            if disk == dead:
+                os.truncate(disk, taken[-1][1])
+            disk.with_suffix(".map").write_text("\n".join([*lines, *[f"{end:#x} {size - end:#x} +"] * (end < size)]) + "\n")
+        return taken
+
     def geometry(self):
         """The true one, in the text that commands take."""
         fields = [f"level={self.level}"]
@@ -180,12 +220,15 @@ class Case:
         with open(image, "wb") as file:
             file.truncate(size)
         wanted = min(self.fill * size * 0.9, 120 * MIB)
+        if self.system == "luks":
+            luks(image, size, self.chance)
+            return
         files = choose(self.chance, self.files, wanted)
         if self.system == "xfs":
             proto = place / "proto"
             lines = ["/", "0 0", "d--755 0 0"]
             for number in range(0, len(files), 40):
-                lines.append(f"d{number} d--755 0 0")
+                lines.append(f"d{number // 40} d--755 0 0")
                 lines += [f"f{number + index} ---644 0 0 {path}" for index, path in enumerate(files[number : number + 40])]
                 lines.append("$")
             lines.append("$")
@@ -251,14 +294,31 @@ class Case:
         blocks_of_group = 32768
         if self.outer == "LVM":
             return 1 in lost  # the only text
+        if self.outer == "GPT":
+            return 0 in lost  # the only table
         has_no_copy = self.room // BLOCK <= blocks_of_group
         return not self.outer and self.system == "ext4" and has_no_copy and 0 in lost
 
-    def change(self, image):
-        """More files, as a user adds them while a member is absent."""
+    def change(self, image, how):
+        """More files and fewer others, as a user changes them while a member is absent, or before the power fails."""
         files = choose(self.chance, self.files, 4 * MIB)[:60]
-        script = "".join(f"write {path} later{number}\n" for number, path in enumerate(files))
-        run("debugfs", "-w", "-f", "/dev/stdin", image, input=script.encode())
+        kernel(image, how, *files)
+
+
+def kernel(image, how, *files, check=True):
+    """A kernel mounts the file system."""
+    script = Path(__file__).resolve().with_name("change.sh")
+    return run(*KERNEL, "--disk", image, script, "/dev/ubda", how, *files, check=check, cwd=script.parents[2])
+
+
+def luks(image, size, chance):
+    """cryptsetup's header, and random bytes."""
+    header = ["--batch-mode", "--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000", "--type", chance.choice(["luks1", "luks2"])]
+    run("cryptsetup", "luksFormat", *header, image, "-", input=b"a secret")
+    with open(image, "r+b") as file:
+        for at in range(16 * MIB, size, MIB):
+            file.seek(at)
+            file.write(chance.randbytes(min(MIB, size - at)))
 
 
 def gpt(disk, at, length):
@@ -363,7 +423,14 @@ def is_clean(mdspace, case, geometry, place):
                 copy.unlink()
                 return False
     case.unwrap(copy, inner)
-    check = {"ext4": ["e2fsck", "-fn"], "xfs": ["xfs_repair", "-n"], "btrfs": ["btrfs", "check", "--check-data-csum"]}
+    check = {
+        "ext4": ["e2fsck", "-fn"],
+        "xfs": ["xfs_repair", "-n"],
+        "btrfs": ["btrfs", "check", "--check-data-csum"],
+        "luks": ["cryptsetup", "luksDump"],  # ciphertext has no check
+    }
+    if case.unclean and kernel(inner, "replay", check=False).returncode != 0:
+        return False
     done = run(*check[case.system], inner, check=False)
     copy.unlink(missing_ok=True)
     inner.unlink()
@@ -382,15 +449,22 @@ LISTED_MAX = 8
 
 def judge(case, mdspace, place):
     image, disks = case.make(place, mdspace)
+    taken = case.harm_images(disks) if case.failing else []
     before = [of_file(disk) for disk in disks]
     begun = processor_seconds()
-    done = run(mdspace, "detect", "--search", "--json", *[disk.name for disk in disks], cwd=place, check=False)
+    maps = ["--maps"] if case.failing else []
+    done = run(mdspace, "detect", "--search", "--json", *maps, *[disk.name for disk in disks], cwd=place, check=False)
     seconds = processor_seconds() - begun
     if not done.stdout:
         return "crashed", seconds, done.stderr.decode(errors="replace")[:400]
     found = json.loads(done.stdout)
     if [of_file(disk) for disk in disks] != before:
         return "a member changed", seconds, ""
+    # What a shape reads is judged with all that was written.
+    for disk, at, content in taken:
+        with open(disk, "r+b") as file:
+            file.seek(at)
+            file.write(content)
     shapes = [shape["geometry"] for shape in found["shapes"]]
     length = image.stat().st_size
     lost = lost_blocks(mdspace, case, image, place)
@@ -411,7 +485,8 @@ def judge(case, mdspace, place):
         proved = is_whole and any(is_clean(mdspace, case, shape, place) for shape in different)
         if right and len(shapes) == 1:
             return "proposed", seconds, words
-        return ("undecidable" if proved else "undecided"), seconds, words
+        # Nothing checks ciphertext.
+        return ("undecidable" if proved and case.system != "luks" else "undecided"), seconds, words
     return ("overwritten" if case.is_beyond_finding(lost) else "nothing"), seconds, found["reason"]
 
 
@@ -430,13 +505,14 @@ def main():
     parser.add_argument("directory", type=Path)
     parser.add_argument("count", type=int)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--systems", default="ext4,xfs,btrfs")
     parser.add_argument("--quiet", action="store_true")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     files = pool()
     results = []
     for seed in range(options.seed, options.seed + options.count):
-        case = Case(seed, files)
+        case = Case(seed, files, options.systems.split(","))
         place = Path(tempfile.mkdtemp(dir=options.directory)).resolve()
         try:
             outcome, seconds, words = judge(case, options.mdspace, place)
@@ -472,6 +548,10 @@ def table(results):
         row(f"inside {outer}", [result for result in made if result[0].outer == outer])
     for harm in ("missing", "stale"):
         row(f"one {harm}", [result for result in made if result[0].harm == harm])
+    row("not unmounted", [result for result in made if result[0].unclean and result[0].harm != "stale"])
+    row("images with holes", [result for result in made if result[0].failing])
+    row("superblocks of another array", [result for result in made if result[0].created])
+    row("neither holes nor another array", [result for result in made if not result[0].failing and not result[0].created])
     row("all", made)
     return "\n".join(lines)
 

@@ -126,7 +126,7 @@ pub(crate) const LONG: &[Step] = &[
 const SUITE: &[&str] = &["linux.uml", "modprobe", "nbd-client", "jq", "git", "mke2fs"];
 
 /// Programs that make file systems, and judge them.
-const SEARCHED: &[&str] = &["python3", "mke2fs", "debugfs", "mkfs.xfs", "mkfs.btrfs", "e2fsck"];
+const SEARCHED: &[&str] = &["linux.uml", "modprobe", "python3", "mke2fs", "mkfs.xfs", "xfs_io", "mkfs.btrfs", "e2fsck"];
 
 fn check(log: &mut Log) -> Result<Verdict> {
     log.run(&mut catalogue::cargo(&["check", "--locked", "--workspace", "--all-targets"]))?;

@@ -58,7 +58,8 @@ pub(crate) fn is_in_place(
 ) -> bool {
     let slots: Vec<usize> = copies(geometry, block).into_iter().map(|(slot, _)| slot).collect();
     let is_there = |clue: &Clue| {
-        (0..).zip(&slots).any(|(copy, slot)| fits(shape, clue, copy, order.get(*slot).copied().flatten()))
+        let members = slots.iter().map(|slot| order.get(*slot).copied().flatten());
+        (0..).zip(members).any(|(copy, member)| fits(shape, clue, copy, member) && clue.is_seen_on(copy, member))
     };
     clues.iter().filter(|clue| clue.block == block && !clue.is_weak).all(is_there)
 }

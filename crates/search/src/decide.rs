@@ -80,14 +80,19 @@ const CHUNKS: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 const MEMBERS_MAX: usize = 32;
 /// A candidate counts if no more clues are against it than against the best, and this: what is still in a journal is not in
 /// its place.
-const MARGIN: u64 = 2;
+pub(crate) const MARGIN: u64 = 2;
 /// A candidate counts if no more blocks of files would be zeros than so many times those of the best, and this.
 const UNUSUAL_TIMES: u64 = 4;
 const UNUSUAL: u64 = 16;
 /// Blocks at which Q of RAID-6 has to agree to prove that no member is stale.
 const Q_PROVES: u64 = 16;
-/// Blocks at which parity or copies have to agree to rule out shapes in which there is nothing to compare.
-const AGREES: u64 = 64;
+/// If more than this part of the blocks cannot be read, only Q shows that no member is stale.
+const UNREADABLE_PART: u64 = 100;
+/// Candidates of which parity or copies are compared. Where so many are equally good, the others stay, and nothing is decided.
+const CHECKS_MAX: u64 = 10_000;
+/// If this many known blocks fit a candidate, one that fits fewer than this part of them does not count.
+const MANY_FIT: u64 = 64;
+const FEW_FIT: u64 = 4;
 /// Candidates that are listed.
 const LISTED_MAX: usize = 8;
 const BLOCK: u64 = 4096;
@@ -209,7 +214,8 @@ impl<S: Source> Search<'_, S> {
         let all: Vec<usize> = (0..self.disks.len()).collect();
         let mut orders = Orders::default();
         let mut candidates = self.candidates(&all, None, &mut orders).await;
-        self.check(&mut candidates).await;
+        retain_known(&mut candidates);
+        let mut is_complete = self.check(&mut candidates).await;
         let has_copies = candidates.iter().any(|candidate| candidate.shape.level == Level::Raid10);
         if all.len() > 1 && is_doubtful(&candidates, has_copies) {
             // Parity or copies disagree, or nothing fits well: one member may be stale.
@@ -218,20 +224,21 @@ impl<S: Source> Search<'_, S> {
                 let others: Vec<usize> = all.iter().copied().filter(|member| member != stale).collect();
                 candidates.extend(self.candidates(&others, Some(&near), &mut orders).await);
             }
-            self.check(&mut candidates).await;
+            retain_known(&mut candidates);
+            is_complete &= self.check(&mut candidates).await;
         }
         candidates.retain(|candidate| !candidate.disagrees);
         if candidates.is_empty() {
             let reason = format!("{} was seen, and no shape of these members fits it", self.system.name());
             return (Verdict::Nothing(reason), None);
         }
-        let (mut classes, second) = self.classes(candidates);
+        let (mut classes, second) = self.classes(candidates, is_complete);
         self.add_copies(&mut classes).await;
         let is_listed = |second: &Answer| {
             let same = |class: &Candidate| class.order == second.order && class.shape.level == second.level;
             classes.iter().any(same)
         };
-        (self.decide(&classes, has_copies), second.filter(|second| !is_listed(second)))
+        (self.decide(&classes, has_copies, is_complete), second.filter(|second| !is_listed(second)))
     }
 
     /// Adds the copies that a mirror leaves out. What the members have together fits one of two copies that differ, by
@@ -254,25 +261,43 @@ impl<S: Source> Search<'_, S> {
         classes.truncate(LISTED_MAX);
     }
 
-    /// Compares parity and copies of the candidates that may count.
-    async fn check(&self, candidates: &mut [Candidate]) {
+    /// Compares parity and copies of the candidates that may count; false if there are too many of them.
+    async fn check(&self, candidates: &mut [Candidate]) -> bool {
         let blocks = self.system.span();
+        let (mut checks, mut most) = (CHECKS_MAX, 0);
         loop {
             let left = candidates.iter().filter(|candidate| !candidate.disagrees);
-            let Some(best) = left.map(|candidate| candidate.against).min() else { return };
-            let due = |candidate: &&mut Candidate| !candidate.is_checked && candidate.against <= best + MARGIN;
+            let Some(best) = left.map(|candidate| candidate.against).min() else { return true };
+            let due = |candidate: &Candidate| !candidate.is_checked && candidate.against <= best + MARGIN;
             let mut is_done = true;
-            for candidate in candidates.iter_mut().filter(due) {
-                let (disagreements, compared) = candidate.disagreements(self.scan, blocks);
-                candidate.is_checked = true;
-                candidate.agreements = compared.saturating_sub(disagreements);
-                let q = candidate.q_agrees(self.disks, self.scan, blocks).await;
-                candidate.q_agreements = q.unwrap_or(0);
-                candidate.disagrees = disagreements > 0 || q.is_none();
-                is_done &= !candidate.disagrees;
+            // Mirrors first: if everything agrees with one, what explains less is not needed (see `classes`).
+            for rank in SAMENESS_RANKS {
+                if most > rank {
+                    break;
+                }
+                let is_next = |candidate: &&mut Candidate| sameness(candidate.shape.level) == rank && due(candidate);
+                for candidate in candidates.iter_mut().filter(is_next) {
+                    if checks == 0 {
+                        return false;
+                    }
+                    checks -= 1;
+                    candidate.is_checked = true;
+                    let agreements = candidate.agreements(self.scan, blocks);
+                    let q = match agreements {
+                        Some(_) => candidate.q_agrees(self.disks, self.scan, blocks).await,
+                        None => None,
+                    };
+                    candidate.agreements = agreements.unwrap_or(0);
+                    candidate.q_agreements = q.unwrap_or(0);
+                    candidate.disagrees = q.is_none();
+                    is_done &= !candidate.disagrees;
+                    if candidate.is_sound(self.disks.len()) {
+                        most = rank;
+                    }
+                }
             }
             if is_done {
-                return;
+                return true;
             }
         }
     }
@@ -476,25 +501,28 @@ impl<S: Source> Search<'_, S> {
 
     /// Those that count of candidates in which nothing disagrees, and the best of the others. Of those that read the
     /// same, the first stands for all.
-    fn classes(&self, candidates: Vec<Candidate>) -> (Vec<Candidate>, Option<Answer>) {
-        // Where redundancy agrees with all members, a shape that has none to compare needs a missing member in vain.
-        let is_sound = |candidate: &Candidate| {
-            candidate.is_whole() && candidate.left_out(self.disks.len()) == 0 && candidate.agreements >= AGREES
-        };
-        let (sound, mut candidates): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_sound);
+    fn classes(&self, candidates: Vec<Candidate>, is_complete: bool) -> (Vec<Candidate>, Option<Answer>) {
+        // Where redundancy agrees with all members, a shape that has none to compare needs a missing member in vain, and
+        // RAID-0 has copies or parity by chance.
+        let is_sound = |candidate: &Candidate| candidate.is_sound(self.disks.len());
+        let (mut sound, mut candidates): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_sound);
         let least = |candidates: &[Candidate]| candidates.iter().map(|candidate| candidate.against).min();
         let is_fit = |own: u64| least(&candidates).is_none_or(|least| own <= least + MARGIN);
-        if least(&sound).is_some_and(is_fit) {
-            candidates.retain(|candidate| candidate.is_whole() || candidate.agreements + candidate.q_agreements > 0);
+        if let Some(own) = least(&sound).filter(|own| is_complete && is_fit(*own)) {
+            // The xor of equal members is zero, so that copies look like parity, and a mirror like all else.
+            let fit = |candidate: &&Candidate| candidate.against <= own + MARGIN;
+            let most = sound.iter().filter(fit).map(|candidate| sameness(candidate.shape.level)).max();
+            let is_as_same = |candidate: &Candidate| Some(sameness(candidate.shape.level)) >= most;
+            sound.retain(is_as_same);
+            candidates.retain(|own| own.agreements + own.q_agreements > 0 && is_as_same(own));
         }
         candidates.extend(sound);
         let best = least(&candidates).unwrap_or(0);
         let fit = |candidate: &&Candidate| candidate.against <= best + MARGIN;
         let usual = candidates.iter().filter(fit).map(|candidate| candidate.unusual).min().unwrap_or(0);
         let is_near = |candidate: &Candidate| fit(&candidate) && candidate.unusual <= UNUSUAL + UNUSUAL_TIMES * usual;
-        // Where everything was written and can be read, and a shape has each known block in its place, one that has not is
-        // another.
-        let is_settled = self.scan.seen.is_settled() && self.scan.unreadable == 0;
+        // Where everything was written, and a shape has each known block in its place, one that has not is another.
+        let is_settled = self.scan.seen.is_settled();
         let is_any_faultless = is_settled && candidates.iter().any(|own| is_near(own) && own.faults == 0);
         let counts = |candidate: &Candidate| is_near(candidate) && (!is_any_faultless || candidate.faults == 0);
         let others = candidates.iter().filter(|candidate| !counts(candidate));
@@ -516,11 +544,21 @@ impl<S: Source> Search<'_, S> {
     }
 
     /// The verdict on shapes that count, and read different bytes. `has_copies` is whether a shape with copies came near:
-    /// then one without them is no answer.
-    fn decide(&self, classes: &[Candidate], has_copies: bool) -> Verdict {
-        // A file system does not know what is in its files, so it does not tell which member is stale.
+    /// then one without them is no answer. Nor is one if not all could be compared.
+    fn decide(&self, classes: &[Candidate], has_copies: bool, is_complete: bool) -> Verdict {
+        // A file system does not know what is in its files, so it does not tell which member is stale. Nor do members of
+        // which blocks cannot be read: they may agree everywhere but where it matters.
+        let is_readable = self.scan.unreadable <= self.scan.bytes / BLOCK / UNREADABLE_PART;
+        let is_told = |one: &Candidate| match one.left_out(self.disks.len()) {
+            0 => is_readable || one.q_agreements > 0,
+            _ => self.scan.unreadable == 0,
+        };
         if let [one] = classes
+            && is_complete
+            && one.is_checked
             && one.is_proved(self.disks.len())
+            && one.is_confirmed()
+            && is_told(one)
             && !(has_copies && one.shape.level == Level::Raid0)
         {
             return Verdict::Found(self.answer(one));
@@ -570,6 +608,15 @@ impl<S: Source> Search<'_, S> {
     }
 }
 
+/// Keeps those that fit many of the known blocks that another fits, against which nearly nothing speaks. A shape that has
+/// unreadable blocks where others are known fits few, and nothing speaks against it.
+fn retain_known(candidates: &mut Vec<Candidate>) {
+    let most = candidates.iter().filter(|own| own.has_nearly_all()).map(|own| own.fits).max().unwrap_or(0);
+    if most >= MANY_FIT {
+        candidates.retain(|candidate| candidate.fits >= most / FEW_FIT);
+    }
+}
+
 /// Whether a member may be stale: what was compared disagrees, or nothing fits well. `has_copies` is whether a shape
 /// with copies came near: with a stale member it looks like stripes without copies, of which nothing can disagree.
 fn is_doubtful(candidates: &[Candidate], has_copies: bool) -> bool {
@@ -587,6 +634,18 @@ fn is_doubtful(candidates: &[Candidate], has_copies: bool) -> bool {
     let comes_near = |disagreeing: &Candidate| disagreeing.against <= least.saturating_add(MARGIN);
     let is_striped = agreeing.shape.level == Level::Raid0;
     least > MARGIN || best(true).is_some_and(comes_near) || has_copies && is_striped
+}
+
+/// The values of [`sameness`], the greatest first.
+const SAMENESS_RANKS: [u8; 3] = [2, 1, 0];
+
+/// How much of the members' contents a level explains by being the same.
+fn sameness(level: Level) -> u8 {
+    match level {
+        Level::Raid1 => 2,
+        Level::Raid10 => 1,
+        Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 => 0,
+    }
 }
 
 /// The order among candidates that count: fewer missing members, redundancy that agrees, the usual level and layout,

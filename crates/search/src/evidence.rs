@@ -49,7 +49,10 @@ impl Kind {
     /// Walks the file system. `seen` is what the pass over the members has seen.
     pub(crate) async fn walk<F: Finder>(&self, seen: &Seen, finder: &mut Inner<'_, F>) -> Walk {
         match self {
-            Self::Xfs(found) => Walk { expected: seen.xfs.expected(found), ..Walk::default() },
+            Self::Xfs(found) => {
+                let expected = seen.xfs.expected(found, &|place| finder.holder(place));
+                Walk { expected, ..Walk::default() }
+            }
             Self::Btrfs(found) => found.walk(finder).await,
             Self::Ext4(found) => found.walk(finder).await,
         }
@@ -144,6 +147,8 @@ pub(crate) struct Clue {
     pub(crate) members: u64,
     /// The members that hold it at the positions of its second and third copy.
     pub(crate) copies: [u64; COPIES - 1],
+    /// Those of them of which that is not known, as their block cannot be read, or md wrote over it: by copy.
+    lost: [u64; COPIES],
     /// Whether the xor of all members is it: what a missing member of RAID-5 holds.
     pub(crate) in_xor: bool,
     /// Whether exceptions are usual.
@@ -160,7 +165,28 @@ pub(crate) struct Clue {
 const COPIES: usize = 3;
 
 impl Clue {
-    /// The members that hold a copy.
+    /// What is known of a block that these members hold, in the first row or in any, and may be what a missing one holds.
+    fn held_by(known: &Expected, members: u64) -> Self {
+        Self {
+            block: known.block,
+            members,
+            copies: [members; COPIES - 1],
+            lost: [0; COPIES],
+            in_xor: true,
+            without: u64::MAX,
+            is_weak: known.want == Want::Data,
+            is_end: matches!(known.want, Want::End(_)),
+            holder: known.holder,
+        }
+    }
+
+    /// Whether a copy was seen on this member; of a missing one, whether the others show that it has it.
+    pub(crate) fn is_seen_on(&self, copy: usize, member: Option<usize>) -> bool {
+        let lost = self.lost.get(copy).copied().unwrap_or(0);
+        member.map_or(lost == 0, |member| lost >> member & 1 == 0)
+    }
+
+    /// The members that hold a copy, or may.
     pub(crate) fn holders(&self, copy: usize) -> u64 {
         copy.checked_sub(1).map_or(self.members, |copy| self.copies.get(copy).copied().unwrap_or(u64::MAX))
     }
@@ -260,7 +286,7 @@ impl<S: Source> Frame<'_, S> {
                 match self.clue(*known, &mut reads).await {
                     Look::Clue(clue) => {
                         let end = match known.want {
-                            Want::End(end) if clue.members != 0 => Some(end),
+                            Want::End(end) if clue.members != 0 && clue.lost == [0; COPIES] => Some(end),
                             Want::End(_) | Want::Sum(_) | Want::Data => None,
                         };
                         open.extend(end.map(|end| (clues.len(), end)));
@@ -293,125 +319,76 @@ impl<S: Source> Frame<'_, S> {
         if matches!(self.rows, Rows::Striped(_)) {
             return self.clue_of_row(known, reads).await;
         }
-        let mut holders = [u64::MAX; COPIES];
-        let mut shortest = u16::MAX;
-        for (holders, at) in holders.iter_mut().zip(self.positions(known.block)) {
-            let there = self.members.iter().filter(|member| at < self.scan.lengths[**member]);
-            let summaries = there.map(|member| (*member, self.scan.summary(*member, at)));
-            *holders = summaries.fold(0, |mask, (member, summary)| {
-                shortest = shortest.min(summary.map_or(0, |summary| summary.end));
-                if summary.is_none_or(|summary| summary.is(known.want)) { mask | 1 << member } else { mask }
-            });
+        let (mut holders, mut lost) = ([u64::MAX; COPIES], [0; COPIES]);
+        let (mut shortest, mut is_seen) = (u16::MAX, false);
+        for ((holders, lost), at) in holders.iter_mut().zip(&mut lost).zip(self.positions(known.block)) {
+            *holders = 0;
+            for member in self.members.iter().filter(|member| at < self.scan.lengths[**member]) {
+                match self.scan.summary(*member, at) {
+                    None => *lost |= 1 << member,
+                    Some(summary) if summary.is(known.want) => *holders |= 1 << member,
+                    Some(summary) => shortest = shortest.min(summary.end),
+                }
+            }
+            is_seen |= *holders != 0;
+            *holders |= *lost;
         }
-        let is_nowhere = holders.iter().all(|holders| matches!(*holders, 0 | u64::MAX));
-        match (is_nowhere, known.want) {
+        if !is_seen && lost.iter().any(|lost| *lost != 0) {
+            return Look::Unknown;
+        }
+        match (!is_seen, known.want) {
             (true, Want::Sum(_)) => Look::Nowhere,
             (true, Want::End(_)) if shortest > 0 => Look::Nowhere,
             (true, Want::Data | Want::End(_)) => Look::Zeros,
-            (false, want) => {
+            (false, _) => {
                 let [members, copies @ ..] = holders;
-                let (is_weak, is_end) = (want == Want::Data, matches!(want, Want::End(_)));
-                Look::Clue(Clue {
-                    block: known.block,
-                    members,
-                    copies,
-                    in_xor: false,
-                    without: 0,
-                    is_weak,
-                    is_end,
-                    holder: known.holder,
-                })
+                Look::Clue(Clue { copies, lost, in_xor: false, without: 0, ..Clue::held_by(&known, members) })
             }
         }
     }
 
-    async fn clue_of_row(&self, Expected { block, want, holder, .. }: Expected, reads: &mut u32) -> Look {
-        let at = self.position(block);
-        let mut summaries = Vec::new();
+    async fn clue_of_row(&self, known: Expected, reads: &mut u32) -> Look {
+        let at = self.position(known.block);
+        let (mut summaries, mut lost) = (Vec::new(), 0);
         for member in self.members {
             match self.scan.summary(*member, at) {
                 Some(summary) => summaries.push((*member, summary)),
                 None if at >= self.scan.lengths[*member] => {}
-                None => return Look::Unknown,
+                None => lost |= 1 << member,
             }
         }
         let holding = |is: &dyn Fn(&Summary) -> bool| {
             summaries.iter().filter(|(_, summary)| is(summary)).fold(0, |mask, (member, _)| mask | 1 << member)
         };
-        match want {
+        let members = holding(&|summary| summary.is(known.want));
+        if lost != 0 {
+            // A lost block, or that of a missing member, may be it, too. Where nothing else is it, that is no news.
+            let clue = Clue { lost: [lost; COPIES], ..Clue::held_by(&known, members | lost) };
+            return if members == 0 { Look::Unknown } else { Look::Clue(clue) };
+        }
+        let xor = summaries.iter().fold(0, |all, (_, summary)| all ^ summary.sum);
+        match known.want {
             Want::Sum(sum) => {
-                let xor = summaries.iter().fold(0, |all, (_, summary)| all ^ summary.sum);
-                let members = holding(&|summary| summary.sum == sum);
                 let without = holding(&|summary| xor ^ summary.sum == sum);
                 let in_xor = xor == sum;
                 match members | without {
                     0 if !in_xor => Look::Nowhere,
-                    _ => Look::Clue(Clue {
-                        block,
-                        members,
-                        in_xor,
-                        without,
-                        is_weak: false,
-                        is_end: false,
-                        holder,
-                        copies: [members; COPIES - 1],
-                    }),
+                    _ => Look::Clue(Clue { in_xor, without, ..Clue::held_by(&known, members) }),
                 }
             }
-            Want::Data => {
-                let members = holding(&|summary| summary.end > 0);
-                let xor = summaries.iter().fold(0, |all, (_, summary)| all ^ summary.sum);
-                match members {
-                    0 => Look::Zeros,
-                    _ => Look::Clue(Clue {
-                        block,
-                        members,
-                        in_xor: xor != 0,
-                        without: u64::MAX,
-                        is_weak: true,
-                        is_end: false,
-                        holder,
-                        copies: [members; COPIES - 1],
-                    }),
-                }
-            }
+            Want::Data if members == 0 => Look::Zeros,
+            Want::Data => Look::Clue(Clue { in_xor: xor != 0, ..Clue::held_by(&known, members) }),
+            // Whether a missing member could hold it too is open here.
+            Want::End(_) if members != 0 => Look::Clue(Clue::held_by(&known, members)),
+            // The file may end with zeros.
+            Want::End(_) if summaries.iter().any(|(_, summary)| summary.end == 0) => Look::Zeros,
+            Want::End(_) if *reads == 0 => Look::Unknown,
             Want::End(end) => {
-                let members = holding(&|summary| summary.is(want));
-                if members != 0 {
-                    // Whether a missing member could hold it too is open here.
-                    return Look::Clue(Clue {
-                        block,
-                        members,
-                        in_xor: true,
-                        without: u64::MAX,
-                        is_weak: false,
-                        is_end: true,
-                        holder,
-                        copies: [members; COPIES - 1],
-                    });
-                }
-                if summaries.iter().any(|(_, summary)| summary.end == 0) {
-                    // The file may end with zeros.
-                    return Look::Zeros;
-                }
-                if *reads == 0 {
-                    return Look::Unknown;
-                }
                 *reads -= 1;
-                let copies = [0; COPIES - 1];
                 match self.end_in_xor(at, end).await {
                     None => Look::Unknown,
                     Some((false, 0)) => Look::Nowhere,
-                    Some((in_xor, without)) => Look::Clue(Clue {
-                        block,
-                        members: 0,
-                        copies,
-                        in_xor,
-                        without,
-                        is_weak: false,
-                        is_end: true,
-                        holder,
-                    }),
+                    Some((in_xor, without)) => Look::Clue(Clue { in_xor, without, ..Clue::held_by(&known, 0) }),
                 }
             }
         }

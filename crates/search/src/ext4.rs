@@ -5,8 +5,9 @@
 //! Facts: the kernel's `fs/ext4/ext4.h` and `Documentation/filesystems/ext4`.
 
 use crate::crc::{BLOCK, from_raw, raw};
-use crate::seen::number::{be32, id, le16, le32};
+use crate::seen::number::{be32, id, le16, le32, le64};
 use crate::seen::{Expected, Finder, LOST_MAX, Walk, Want, is_a_sum, some_of};
+use std::collections::HashSet;
 
 /// What a superblock says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(crate) struct Super {
     seed: Option<u32>,
     /// When it was last written.
     pub(crate) written: u32,
+    /// KiB that were written to it in its life.
+    pub(crate) lifetime_kib: u64,
     /// Blocks behind the descriptors that are kept for more of them.
     reserved: u64,
     /// Groups whose bitmaps and inodes are together.
@@ -77,6 +80,7 @@ impl Super {
             descriptor_bytes: if wide { le16(bytes, 0xfe) } else { 32 },
             seed: has_sums.then_some(seed),
             written: le32(bytes, 0x30),
+            lifetime_kib: le64(bytes, 0x178),
             reserved: le16(bytes, 0xce).into(),
             together: if incompatible & 0x200 != 0 { 1 << bytes[0x174].min(16) } else { 1 },
             sparse: incompatible & 0x10 == 0,
@@ -100,6 +104,14 @@ struct Group {
     used_inodes: u32,
     /// Whether this is what a copy said long ago: then inodes that are not there may never have been.
     is_old: bool,
+}
+
+/// What the inodes say of themselves.
+#[derive(Default)]
+struct Inodes {
+    directories: Vec<Directory>,
+    /// Those of no file.
+    free: HashSet<u32>,
 }
 
 /// A directory, and its first block.
@@ -131,7 +143,9 @@ impl Super {
         let Some(seed) = self.seed.filter(|_| self.sparse) else { return walk };
         let groups = self.groups(seed, finder, &mut walk).await;
         self.copies(finder, &mut walk).await;
-        let mut directories = Vec::new();
+        let mut known = Inodes::default();
+        // A copy of the superblock does not say so: it is as old as the file system.
+        let is_unmounted = self.group == 0 && self.is_clean;
         let mut left = TABLE_BLOCKS_MAX;
         for group in &groups {
             let bitmaps = group.bitmaps.iter().map(|(block, sum)| Expected::new(*block, Want::Sum(*sum)));
@@ -143,15 +157,19 @@ impl Super {
                 if walk.lost.len() > LOST_MAX {
                     return walk;
                 }
-                self.inodes(seed, group, index, finder, &mut walk, &mut directories).await;
+                self.inodes(seed, group, index, finder, &mut walk, &mut known).await;
             }
         }
-        for Directory { inode, seed, block } in directories.into_iter().take(DIRECTORIES_MAX) {
+        for Directory { inode, seed, block } in known.directories.into_iter().take(DIRECTORIES_MAX) {
             if walk.lost.len() > LOST_MAX {
                 return walk;
             }
             let is_right = |block: &[u8]| is_directory(seed, inode, block);
             match finder.find(block, &is_right).await {
+                // The directory, or the inodes, are of another time.
+                Some(found) if is_unmounted && entries(&found).any(|inode| known.free.contains(&inode)) => {
+                    walk.lose(block, finder);
+                }
                 Some(found) => walk.note(block, &found),
                 None => walk.lose(block, finder),
             }
@@ -282,7 +300,7 @@ impl Super {
         index: u64,
         finder: &mut impl Finder,
         walk: &mut Walk,
-        directories: &mut Vec<Directory>,
+        known: &mut Inodes,
     ) {
         let bytes = usize::from(self.inode_bytes);
         let first = group.number * self.group_inodes + index as u32 * (BLOCK / bytes) as u32 + 1;
@@ -313,6 +331,9 @@ impl Super {
             }
             // A removed file may still name its blocks.
             if le16(&inode, 0x1a) == 0 {
+                if !group.is_old {
+                    known.free.insert(number);
+                }
                 continue;
             }
             match le16(&inode, 0) >> 12 {
@@ -322,7 +343,7 @@ impl Super {
                     let own = raw(raw(seed, &number.to_le_bytes()), &inode[0x64..0x68]);
                     extent_tree(own, self.blocks, &inode, finder, walk).await;
                 }
-                4 => directories.extend(extent_of(&inode, 0).map(|block| {
+                4 => known.directories.extend(extent_of(&inode, 0).map(|block| {
                     let seed = raw(raw(seed, &number.to_le_bytes()), &inode[0x64..0x68]);
                     Directory { inode: number, seed, block }
                 })),
@@ -339,9 +360,10 @@ impl Super {
         let groups = self.blocks.div_ceil(self.group_blocks.into());
         let each = BLOCK as u64 / u64::from(self.descriptor_bytes);
         let (first, list) = (groups.div_ceil(each), le32(inode, LIST_OF_LISTS_AT));
-        if !self.lists_copies || list == 0 || groups < 2 {
+        if !self.lists_copies || list == 0 {
             return;
         }
+        // With one group there are no copies, so that only the list of lists has entries.
         let copies: Vec<u64> = copies_before(groups);
         let mut all = vec![0; BLOCK];
         for table in first..first + self.reserved {
@@ -350,7 +372,9 @@ impl Super {
             for (entry, group) in own.chunks_exact_mut(4).zip(&copies) {
                 entry.copy_from_slice(&((block + group * u64::from(self.group_blocks)) as u32).to_le_bytes());
             }
-            walk.note_likely(block, &own);
+            if !copies.is_empty() {
+                walk.note_likely(block, &own);
+            }
             let at = table as usize * 4 % BLOCK;
             all[at..at + 4].copy_from_slice(&(block as u32).to_le_bytes());
         }
@@ -366,6 +390,7 @@ fn copies_before(groups: u64) -> Vec<u64> {
     let powers = |base: u64| std::iter::successors(Some(base), move |power| power.checked_mul(base));
     let below = |base: u64| powers(base).take_while(|power| *power < groups).collect::<Vec<_>>();
     let mut copies = [vec![1], below(3), below(5), below(7)].concat();
+    copies.retain(|group| *group < groups);
     copies.sort_unstable();
     copies
 }
@@ -438,6 +463,17 @@ fn is_directory(seed: u32, inode: u32, block: &[u8]) -> bool {
     let has_tail = le32(tail, 0) == 0 && le32(tail, 4) == 0xde00_000c;
     let has_index = usize::from(le16(block, 16)) == BLOCK - TAIL_BYTES;
     begins && if has_tail { raw(seed, entries) == le32(tail, 8) } else { has_index }
+}
+
+/// The inodes that the entries of a directory's block name. Fact: `ext4_dir_entry_2`.
+fn entries(block: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    let mut at = 0;
+    let next = std::iter::from_fn(move || {
+        let (entry, length) = (block.get(at..at + 8)?, usize::from(le16(block, at + 4)));
+        at += if length < 8 { BLOCK } else { length };
+        Some(le32(entry, 0))
+    });
+    next.filter(|inode| *inode != 0)
 }
 
 fn is_descriptor(seed: u32, number: u32, descriptor: &[u8]) -> bool {
@@ -539,7 +575,7 @@ fn end_of(inode: &[u8], extents: impl Iterator<Item = (u64, u64, u64)>) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seen::Node;
+    use crate::seen::{Holder, Node, Place};
     use futures_util::FutureExt;
 
     /// Has one block at one place, and knows all.
@@ -548,6 +584,10 @@ mod tests {
     impl Finder for One {
         fn knows(&self, _: u64) -> bool {
             true
+        }
+
+        fn holder(&self, place: Place) -> Option<Holder> {
+            Some(place.holder)
         }
 
         async fn find(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
@@ -593,6 +633,7 @@ mod tests {
             descriptor_bytes: 64,
             seed: Some(7),
             written: 0,
+            lifetime_kib: 0,
             reserved: 0,
             together: 1,
             sparse: true,

@@ -1,6 +1,7 @@
 //! Judges whole candidates: what they would read, and whether parity and copies agree under them.
 
 use crate::crc::BLOCK;
+use crate::decide::MARGIN;
 use crate::scan::Scan;
 use crate::shape::{Shape, copies};
 use disk::Source;
@@ -37,9 +38,11 @@ pub(crate) struct Candidate {
 
 /// Blocks that are compared at most.
 pub(crate) const COMPARED_MAX: usize = 200_000;
+/// Blocks at which parity or copies have to agree to rule out shapes in which there is nothing to compare.
+const AGREES: u64 = 64;
 /// Blocks of which Q is computed, where P and all data agree already, and where a member is missing: then Q alone
 /// tells whether another one is stale.
-const Q_CHECKS: usize = 48;
+const Q_CHECKS: usize = 384;
 const Q_CHECKS_WITHOUT: usize = 16_384;
 
 impl Candidate {
@@ -100,56 +103,99 @@ impl Candidate {
         self.left_out(disks) == 0 || missing < spare
     }
 
-    /// Whether both read the same in the first `blocks` blocks, as far as these were read.
+    /// Whether all `disks` members are in it, and parity or copies agree everywhere, and often.
+    pub(crate) fn is_sound(&self, disks: usize) -> bool {
+        self.is_whole() && self.left_out(disks) == 0 && !self.disagrees && self.agreements >= AGREES
+    }
+
+    /// Whether parity or copies agree under it, or nearly all known blocks are in their places: where nothing is compared, a
+    /// stale member shows by those that are not.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.agreements + self.q_agreements > 0 || self.has_nearly_all()
+    }
+
+    /// Whether nearly all known blocks are in their places.
+    pub(crate) fn has_nearly_all(&self) -> bool {
+        self.against <= MARGIN + self.fits / 100
+    }
+
+    /// The blocks of members from which it would read `block`.
+    fn places(&self, block: u64) -> Vec<(usize, u64)> {
+        let copies = copies(&self.geometry, block);
+        let held = copies.iter().filter_map(|(slot, at)| Some((self.order[*slot]?, self.offset + at)));
+        let mut places: Vec<_> = held.collect();
+        if let (true, Geometry::Parity(parity), Some((slot, at))) = (places.is_empty(), &self.geometry, copies.first())
+        {
+            let stripe = parity.stripe(at / self.chunk);
+            let others = self.others(&stripe, Slot(*slot as u16));
+            places.extend(others.filter_map(|other| Some((self.order[other]?, self.offset + at))));
+        }
+        places
+    }
+
+    /// Whether both read the same in the first `blocks` blocks, as far as these were read. What cannot be read is the same
+    /// only in the same places.
     pub(crate) fn reads_as(&self, other: &Self, scan: &Scan, blocks: u64) -> bool {
         let blocks = blocks.min(self.blocks()).min(other.blocks());
         let step = (blocks / COMPARED_MAX as u64).max(1);
         // Chunks are compared at some of their blocks in a very long file system, and at all in a short one.
         (0..blocks).step_by(step as usize).all(|block| match (self.reads(scan, block), other.reads(scan, block)) {
-            (Some(own), Some(other)) => own == other,
-            _ => true,
+            (Some(own), Some(theirs)) => own == theirs,
+            _ => {
+                let (own, theirs) = (self.places(block), other.places(block));
+                let are_same = own.len() == theirs.len() && own.iter().all(|place| theirs.contains(place));
+                are_same || !own.iter().chain(&theirs).any(|(member, at)| scan.is_unreadable(*member, *at))
+            }
         })
     }
 
-    /// Blocks at which parity or copies disagree, and blocks that were compared and are not zeros; where the first
-    /// `blocks` blocks of the array are.
-    pub(crate) fn disagreements(&self, scan: &Scan, blocks: u64) -> (u64, u64) {
+    /// Blocks at which parity or copies agree and which are not zeros, where the first `blocks` blocks of the array are;
+    /// `None` if they disagree anywhere.
+    pub(crate) fn agreements(&self, scan: &Scan, blocks: u64) -> Option<u64> {
         match &self.geometry {
             Geometry::Parity(parity) => self.of_parity(parity, scan, blocks),
-            Geometry::Mapping(_) if self.shape.level == Level::Raid0 => (0, 0),
+            Geometry::Mapping(_) if self.shape.level == Level::Raid0 => Some(0),
             Geometry::Mapping(_) => {
                 let blocks = blocks.min(self.blocks());
                 let step = (blocks / COMPARED_MAX as u64).max(1);
-                let (mut wrong, mut compared) = (0, 0);
+                let mut agreements = 0;
                 for block in (0..blocks).step_by(step as usize) {
-                    let sums = copies(&self.geometry, block).into_iter();
-                    let sums: Vec<u64> = sums.filter_map(|(slot, at)| self.content(scan, slot, at)).collect();
-                    wrong += u64::from(sums.iter().any(|sum| *sum != sums[0]));
-                    compared += u64::from(sums.len() > 1 && sums[0] != 0);
+                    let copies = copies(&self.geometry, block).into_iter();
+                    let mut sums = copies.filter_map(|(slot, at)| self.content(scan, slot, at));
+                    let Some(first) = sums.next() else { continue };
+                    let (are_equal, others) = sums.fold((true, 0), |(all, n), sum| (all && sum == first, n + 1));
+                    if !are_equal {
+                        return None;
+                    }
+                    agreements += u64::from(others > 0 && first != 0);
                 }
-                (wrong, compared)
+                Some(agreements)
             }
         }
     }
 
-    fn of_parity(&self, parity: &Parity, scan: &Scan, blocks: u64) -> (u64, u64) {
-        let end = self.end(parity, blocks);
-        let (mut wrong, mut compared) = (0, 0);
-        let rows = scan.common().filter_map(|at| at.checked_sub(self.offset)).filter(|at| *at < end);
-        for at in rows {
+    fn of_parity(&self, parity: &Parity, scan: &Scan, blocks: u64) -> Option<u64> {
+        let (end, missing) = (self.end(parity, blocks), self.order.iter().position(Option::is_none));
+        if missing.is_some() && parity.parities() < 2 {
+            return Some(0);
+        }
+        let mut agreements = 0;
+        for at in scan.written(self.offset..self.offset + end) {
             let stripe = parity.stripe(at / self.chunk);
             let p = stripe.slot_of(Role::P).expect("every level has it");
-            let is_missing = |slot: usize| self.order[slot].is_none();
-            if is_missing(p.index()) || self.others(&stripe, p).any(is_missing) {
+            // P is told by all but Q.
+            if missing.is_some_and(|missing| stripe.slot_of(Role::Q) != Some(Slot(missing as u16))) {
                 continue;
             }
             let mut sums = self.others(&stripe, p).map(|slot| self.content(scan, slot, at));
             let sums = sums.try_fold((0, false), |(xor, any), sum| sum.map(|sum| (xor ^ sum, any || sum != 0)));
             let (Some((xor, any)), Some(stored)) = (sums, self.content(scan, p.index(), at)) else { continue };
-            compared += u64::from(any);
-            wrong += u64::from(xor != stored);
+            if xor != stored {
+                return None;
+            }
+            agreements += u64::from(any);
         }
-        (wrong, compared)
+        Some(agreements)
     }
 
     /// The end of the stripes with these blocks, on a member.
@@ -157,25 +203,27 @@ impl Candidate {
         blocks.div_ceil(parity.stripe_bytes() / BLOCK as u64).min(parity.stripes()) * self.chunk
     }
 
-    /// Whether Q of RAID-6 agrees at some blocks, spread over the members; a missing member is worked out from P. `None`
-    /// if not, else the blocks that were compared.
+    /// Whether Q of RAID-6 agrees at some blocks, spread over the members; a missing member, or a lost block, is worked out
+    /// from P. `None` if not, else the blocks that were compared.
     pub(crate) async fn q_agrees<S: Source>(&self, disks: &[S], scan: &Scan, blocks: u64) -> Option<u64> {
         let Geometry::Parity(parity) = &self.geometry else { return Some(0) };
         if parity.parities() < 2 {
             return Some(0);
         }
         let end = self.end(parity, blocks);
-        let (checks, least) = if self.is_whole() { (Q_CHECKS, 3) } else { (Q_CHECKS_WITHOUT, 1) };
+        let is_compared = self.is_whole() && scan.unreadable == 0;
+        let (checks, least) = if is_compared { (Q_CHECKS, 3) } else { (Q_CHECKS_WITHOUT, 1) };
         let is_told = |at: &u64| {
-            let present = self.order.iter().flatten().map(|member| scan.summary(*member, *at));
-            let told = present.collect::<Option<Vec<_>>>();
-            told.is_some_and(|told| told.iter().filter(|summary| summary.end > 0).count() >= least)
+            let told = self.order.iter().filter_map(|member| scan.summary((*member)?, *at));
+            let (count, written) =
+                told.fold((0, 0), |(count, written), own| (count + 1, written + usize::from(own.end > 0)));
+            count + 1 >= self.order.len() && written >= least
         };
-        let rows: Vec<u64> =
-            scan.common().filter(|at| at.checked_sub(self.offset).is_some_and(|at| at < end)).filter(is_told).collect();
+        let rows = scan.written(self.offset..self.offset + end);
+        let step = rows.len().div_ceil(checks).max(1);
         let mut compared = 0;
-        for at in rows.iter().step_by(rows.len().div_ceil(checks).max(1)) {
-            match self.q_agrees_at(disks, parity, *at).await {
+        for at in rows.step_by(step).map(|at| self.offset + at).filter(is_told) {
+            match self.q_agrees_at(disks, scan, parity, at).await {
                 Some(false) => return None,
                 Some(true) => compared += 1,
                 None => {}
@@ -184,12 +232,12 @@ impl Candidate {
         Some(compared)
     }
 
-    async fn q_agrees_at<S: Source>(&self, disks: &[S], parity: &Parity, at: u64) -> Option<bool> {
+    async fn q_agrees_at<S: Source>(&self, disks: &[S], scan: &Scan, parity: &Parity, at: u64) -> Option<bool> {
         let stripe = parity.stripe((at - self.offset) / self.chunk);
         let mut blocks = Vec::new();
         for member in &self.order {
-            blocks.push(match member {
-                Some(member) => Some(disks[*member].read(at * BLOCK as u64, BLOCK).await.ok()?),
+            blocks.push(match member.filter(|member| !scan.is_lost(*member, at)) {
+                Some(member) => Some(disks[member].read(at * BLOCK as u64, BLOCK).await.ok()?),
                 None => None,
             });
         }

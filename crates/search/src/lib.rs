@@ -6,7 +6,7 @@
 //! counts if the members hold them there. If two shapes count and would read different bytes, both are reported.
 //!
 //! No I/O of its own: bytes come through [`disk::Source`]. Nothing is written. Memory is bounded by the bytes that are
-//! read, at eight bytes for each 4 KiB.
+//! read, at sixteen bytes for each 4 KiB.
 #![forbid(unsafe_code)]
 
 mod assign;

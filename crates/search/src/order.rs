@@ -48,7 +48,7 @@ impl Order {
             let summaries = frame.members.iter().map(|member| frame.scan.summary(*member, at));
             summaries.map(|summary| summary.map(|own| usize::from(own.end > 0))).sum()
         };
-        let inside = frame.scan.common().filter_map(|at| at.checked_sub(frame.offset)).filter(|at| *at < end);
+        let inside = frame.scan.written(frame.offset..frame.offset.saturating_add(end));
         let rows: Vec<(u64, usize)> =
             inside.filter_map(|at| Some((at, held(frame.offset + at)?))).filter(|(_, count)| *count > 2).collect();
         let most = rows.iter().map(|(_, count)| *count).max().unwrap_or(0);
@@ -72,7 +72,8 @@ impl Order {
         members: &[usize],
         missing: Option<usize>,
     ) {
-        for own in &self.0 {
+        // Behind the last whole chunk is no data.
+        for own in self.0.iter().filter(|own| own.at / chunk < parity.stripes()) {
             let stripe = parity.stripe(own.at / chunk);
             for (slot, member) in own.slots(&stripe, missing) {
                 let column = members.iter().position(|other| *other == member);

@@ -8,7 +8,7 @@ use crate::btrfs;
 use crate::crc::{BLOCK, ZEROS};
 use crate::evidence::Kind;
 use crate::seen::number::{le32, le64};
-use crate::seen::{Expected, Finder, LOST_MAX, Node, Seen, Walk};
+use crate::seen::{Expected, Finder, Holder, LOST_MAX, Node, Place, Seen, Walk};
 use disk::{Source, lvm};
 use std::collections::HashSet;
 
@@ -285,6 +285,10 @@ impl<F: Finder> Inner<'_, F> {
 impl<F: Finder> Finder for Inner<'_, F> {
     fn knows(&self, block: u64) -> bool {
         self.map.to(block).is_some_and(|block| self.finder.knows(block))
+    }
+
+    fn holder(&self, place: Place) -> Option<Holder> {
+        self.finder.holder(place)
     }
 
     async fn find(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {

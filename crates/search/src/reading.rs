@@ -6,7 +6,7 @@
 
 use crate::crc::{BLOCK, behind};
 use crate::evidence::Frame;
-use crate::seen::{Finder, Node};
+use crate::seen::{Finder, Holder, Node, Place};
 use crate::shape::Rows;
 use disk::Source;
 use std::collections::{HashMap, HashSet};
@@ -56,6 +56,9 @@ impl<'a, 'b, S: Source> Reader<'a, 'b, S> {
     async fn bytes(&mut self, choice: Choice) -> Option<Vec<u8>> {
         let mut xor = vec![0; BLOCK];
         for member in self.frame.members.iter().filter(|member| choice.members >> **member & 1 == 1) {
+            if self.frame.scan.is_lost(*member, choice.at) {
+                return None; // nor is a failing disk asked again
+            }
             if self.read.len() > KEPT_MAX {
                 self.read.clear();
             }
@@ -139,7 +142,22 @@ impl<'a, 'b, S: Source> Reader<'a, 'b, S> {
 impl<S: Source> Finder for Reader<'_, '_, S> {
     fn knows(&self, block: u64) -> bool {
         let Frame { scan, members, .. } = self.frame;
-        self.frame.positions(block).all(|at| members.iter().all(|member| !scan.is_overwritten(*member, at)))
+        self.frame.positions(block).all(|at| members.iter().all(|member| !scan.is_lost(*member, at)))
+    }
+
+    fn holder(&self, place: Place) -> Option<Holder> {
+        let Frame { scan, members, .. } = self.frame;
+        let (is_whole, is_in) = (members.len() == scan.lengths.len(), members.contains(&place.disk));
+        let is_left_out = members.len() + 1 == scan.lengths.len() && !is_in;
+        match place.holder {
+            Holder::Member if is_in => Some(Holder::Member),
+            Holder::Xor | Holder::XorWithoutOne if is_whole => Some(place.holder),
+            // The xor without the only member that is left out is that of all others. Where these agree with it, it is what
+            // that member holds.
+            Holder::XorWithoutOne if is_left_out => Some(Holder::Xor),
+            Holder::Member if is_left_out && scan.agrees(place.at) => Some(Holder::Xor),
+            Holder::Member | Holder::Xor | Holder::XorWithoutOne => None,
+        }
     }
 
     async fn find(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
@@ -246,5 +264,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_was_seen_on_a_member_that_is_left_out_counts_only_where_the_others_agree_with_it() {
+        let (mut members, _) = striped(2, 1, 4, 9);
+        members[2][BLOCK..2 * BLOCK].fill(7); // stale at block 1
+        let disks: Vec<Memory> = members.into_iter().map(Memory).collect();
+        let scan = Scan::of(&disks, 1 << 30, &|_, _| {}).now_or_never().expect("memory answers at once");
+        let holder = |members: &[usize], holder: Holder, disk: usize, at: u64| {
+            let frame = Frame { disks: &disks, scan: &scan, rows: Rows::Striped(2), chunk: 1, offset: 0, members };
+            Reader::new(&frame).holder(Place { holder, disk, at })
+        };
+        for kind in [Holder::Member, Holder::Xor, Holder::XorWithoutOne] {
+            assert_eq!(holder(&[0, 1, 2], kind, 2, 1), Some(kind));
+        }
+        for (kind, disk, at, expected) in [
+            (Holder::Member, 0, 1, Some(Holder::Member)),
+            (Holder::Member, 2, 0, Some(Holder::Xor)),
+            (Holder::Member, 2, 1, None),
+            (Holder::Xor, 0, 0, None),
+            (Holder::XorWithoutOne, 2, 1, Some(Holder::Xor)),
+            (Holder::XorWithoutOne, 0, 1, None),
+        ] {
+            assert_eq!(holder(&[0, 1], kind, disk, at), expected, "{kind:?} {disk} {at}");
+        }
+        assert_eq!(holder(&[0], Holder::XorWithoutOne, 2, 0), None, "of two missing ones nothing is known");
     }
 }

@@ -22,7 +22,7 @@ pub(crate) enum Holder {
 pub(crate) struct Place {
     /// What held it.
     pub(crate) holder: Holder,
-    /// The member, if it is one.
+    /// The member, or the one that is not in the xor.
     pub(crate) disk: usize,
     /// The block on it.
     pub(crate) at: u64,
@@ -66,14 +66,16 @@ impl Seen {
         held.map(|(place, id, age)| (id, age, place.disk))
     }
 
-    /// Whether everything that was written of the file systems is in its place: each ext4 was unmounted, by its first superblock.
-    /// A block that is not as it should be is then a fault. What is in the log of XFS is not known here.
+    /// Whether everything that was written of the file systems is in its place: each ext4 was unmounted, by its latest first
+    /// superblock. A block that is not as it should be is then a fault. What is in the log of XFS is not known here.
     pub(crate) fn is_settled(&self) -> bool {
-        let is_first = |own: &ext4::Super| own.group == 0;
-        let firsts = || self.ext4.iter().map(|(_, own, _)| own).filter(|own| is_first(own));
-        let has_first = |copy: &ext4::Super| firsts().any(|own| own.id == copy.id);
+        // A journal has older ones. Clocks may be wrong, and what was written in a lifetime only grows.
+        let latest = |copy: &ext4::Super| {
+            let firsts = self.ext4.iter().map(|(_, own, _)| own).filter(|own| own.group == 0 && own.id == copy.id);
+            firsts.max_by_key(|own| (own.lifetime_kib, own.written, !own.is_clean))
+        };
         let is_any = !self.ext4.is_empty() || !self.btrfs.supers.is_empty();
-        let is_ext4 = self.ext4.iter().all(|(_, own, _)| has_first(own)) && firsts().all(|own| own.is_clean);
+        let is_ext4 = self.ext4.iter().all(|(_, own, _)| latest(own).is_some_and(|latest| latest.is_clean));
         is_any && self.xfs.supers.is_empty() && is_ext4
     }
 
@@ -116,8 +118,11 @@ impl Expected {
 
 /// Finds blocks of the file system among the members.
 pub(crate) trait Finder {
-    /// Whether every member still has what the array had at `block`: md wrote its superblocks over none of it.
+    /// Whether every member gives what the array had at `block`: it can be read, and md wrote no superblocks over it.
     fn knows(&self, block: u64) -> bool;
+
+    /// What held the block that was seen at `place`, among the members that count; `None` if these say nothing of it.
+    fn holder(&self, place: Place) -> Option<Holder>;
 
     /// The block at `block` for which `is_right` holds; `None` if none of the members has it.
     async fn find(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>>;

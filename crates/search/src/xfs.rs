@@ -26,7 +26,8 @@ pub(crate) struct Super {
 struct Addressed {
     id: [u8; 16],
     block: u64,
-    version: Version,
+    place: Place,
+    sequence: u64,
     sum: u32,
 }
 
@@ -41,7 +42,8 @@ struct Version {
 struct Inodes {
     id: [u8; 16],
     first: u64,
-    version: Version,
+    place: Place,
+    sequence: u64,
     sum: u32,
     /// The address of a file's last block, and the bytes of the file in it.
     ends: Vec<(u64, u16)>,
@@ -80,7 +82,8 @@ impl Seen {
             self.addressed.push(Addressed {
                 id: id(block, id_at),
                 block: be64(block, block_at) / 8,
-                version: Version { holder: place.holder, sequence: be64(block, sequence_at) },
+                place,
+                sequence: be64(block, sequence_at),
                 sum,
             });
         }
@@ -125,35 +128,36 @@ impl Seen {
         self.inodes.push(Inodes {
             id: id(block, 160),
             first: be64(block, 152),
-            version: Version {
-                holder: place.holder,
-                sequence: block.chunks_exact(bytes).map(|inode| be64(inode, 112)).max().unwrap_or(0),
-            },
+            place,
+            sequence: block.chunks_exact(bytes).map(|inode| be64(inode, 112)).max().unwrap_or(0),
             sum,
             ends: block.chunks_exact(bytes).filter_map(end_of).collect(),
             data: block.chunks_exact(bytes).flat_map(extents_of).map(|(_, start, count)| (start, count)).collect(),
         });
     }
 
-    /// What is known of the file system of `found`: of several versions of a block the latest.
-    pub(crate) fn expected(&self, found: &Super) -> Vec<Expected> {
+    /// What is known of the file system of `found`: of several versions of a block the latest. `held` says what held the
+    /// block at a place, as far as it counts.
+    pub(crate) fn expected(&self, found: &Super, held: &dyn Fn(Place) -> Option<Holder>) -> Vec<Expected> {
+        let version = |place: Place, sequence: u64| Some(Version { holder: held(place)?, sequence });
         // One version of those in each kind of xor, as the level decides which of the two counts.
         let mut newest: HashMap<(u64, Holder), (Version, u32)> = HashMap::new();
-        let mut add = |block: u64, version: Version, sum: u32| {
+        let mut add = |block: u64, version: Option<Version>, sum: u32| {
+            let Some(version) = version else { return };
             let entry = newest.entry((block, version.holder)).or_insert((version, sum));
             if entry.0 < version {
                 *entry = (version, sum);
             }
         };
         for (place, own, sequence, sum) in self.supers.iter().filter(|(_, own, ..)| own.id == found.id) {
-            add(own.super_block(), Version { holder: place.holder, sequence: *sequence }, *sum);
+            add(own.super_block(), version(*place, *sequence), *sum);
         }
-        for Addressed { block, version, sum, .. } in self.addressed.iter().filter(|own| own.id == found.id) {
-            add(*block, *version, *sum);
+        for Addressed { block, place, sequence, sum, .. } in self.addressed.iter().filter(|own| own.id == found.id) {
+            add(*block, version(*place, *sequence), *sum);
         }
         let inodes = || self.inodes.iter().filter(|own| own.id == found.id);
         let block_of = |inodes: &Inodes| found.linear(inodes.first >> found.inodes_log);
-        inodes().for_each(|own| add(block_of(own), own.version, own.sum));
+        inodes().for_each(|own| add(block_of(own), version(own.place, own.sequence), own.sum));
         let held: HashSet<u64> = newest.keys().filter(|key| key.1 == Holder::Member).map(|key| key.0).collect();
         newest.retain(|(block, holder), _| *holder == Holder::Member || !held.contains(block));
         let mut expected: HashSet<Expected> = HashSet::new();
@@ -161,10 +165,13 @@ impl Seen {
             expected.insert(Expected { block: *block, want: Want::Sum(*sum), holder: *holder, by: None });
         }
         // Only inodes in the latest version of their block count.
-        let is_newest =
-            |own: &&Inodes| newest.get(&(block_of(own), own.version.holder)) == Some(&(own.version, own.sum));
-        for own in inodes().filter(is_newest) {
-            let (holder, by) = (own.version.holder, Some(block_of(own)));
+        let newest_holder = |own: &Inodes| {
+            let version = version(own.place, own.sequence)?;
+            let is_newest = newest.get(&(block_of(own), version.holder)) == Some(&(version, own.sum));
+            is_newest.then_some(version.holder)
+        };
+        for (own, holder) in inodes().filter_map(|own| Some((own, newest_holder(own)?))) {
+            let by = Some(block_of(own));
             let at = |address: u64| found.linear(address);
             expected.extend(own.ends.iter().map(|(end, bytes)| Expected {
                 block: at(*end),

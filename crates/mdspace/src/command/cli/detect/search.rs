@@ -10,13 +10,15 @@ use crate::command::text::geometry::GeometryText;
 use crate::command::text::output::{print, print_json};
 use crate::command::text::progress::Progress;
 use crate::command::text::size::Size;
+use crate::maps::Maps;
 use crate::names::name_of;
 use crate::place::{DiskFile, at_once, resolve};
-use disk::Section;
+use disk::{Section, Source};
 use format::geometry::Level;
 use search::{Answer, Difference, Recency, Verdict};
 use serde::Serialize;
 use std::cell::RefCell;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The findings. Their fields are a stable interface (docs/json.md).
@@ -75,13 +77,12 @@ struct Overwritten {
 
 /// Runs `mdspace detect --search`.
 pub(super) fn run(arguments: &DetectArguments) -> Result<(), Failure> {
-    if arguments.maps.is_any() {
-        let reason = "--search: takes neither --map nor --maps: it would take the holes of an image for data";
-        return Err(Failure::refused(reason).advise("leave out the images with holes, if the array can lack them"));
-    }
+    let maps = arguments.maps.read()?;
     let paths = expand(&arguments.disks)?;
+    maps.check_used(&paths)?;
     let files = paths.iter().map(|path| open(path)).collect::<Result<Vec<_>, _>>()?;
-    let disks: Vec<_> = files.iter().map(|(file, part)| Section::new(file, part.at, part.bytes)).collect();
+    let disks = files.iter().zip(&paths).map(|(file, path)| Imaged::of(file, path, &maps));
+    let disks = disks.collect::<Result<Vec<_>, _>>()?;
     let shown = RefCell::new(None);
     let progress = |done: u64, total: u64| {
         let mut shown = shown.borrow_mut();
@@ -91,7 +92,7 @@ pub(super) fn run(arguments: &DetectArguments) -> Result<(), Failure> {
     };
     let found = at_once(search::search(&disks, arguments.search_bytes.0, &progress));
     drop(shown);
-    let report = Report::of(found, &paths);
+    let report = Report::of(found, &paths, &maps);
     match arguments.json {
         true => print_json(&report)?,
         false => print(&report.text())?,
@@ -100,12 +101,49 @@ pub(super) fn run(arguments: &DetectArguments) -> Result<(), Failure> {
         ("found", _) => Ok(()),
         (_, Some(reason)) => Err(Failure::unwell(reason)
             .advise("give all disks of the array and no others; if you know its shape, state it with --geometry")),
+        _ if report.shapes.len() == 1 && report.shapes[0].left_out.is_empty() => Err(Failure::unwell(
+            "nothing confirms this shape: parity or copies could not be compared, or known blocks are elsewhere",
+        )
+        .advise("a disk may be stale or of another array: look at the files before you trust it; nothing is written")),
         _ if report.shapes.len() == 1 => Err(Failure::unwell(
             "one disk is stale or of another array, and nothing proves that it is the one that this shape leaves out",
         )
         .advise("look at the files that it reads before you trust it, or leave another disk out; nothing is written")),
         _ => Err(Failure::unwell("the data does not tell these shapes apart, and they read different bytes")
             .advise("try each, and look at the files: a wrong one shows damaged ones; nothing is written")),
+    }
+}
+
+/// A disk, or an image without what it lacks by its map.
+struct Imaged<'a> {
+    section: Section<'a, DiskFile>,
+    /// The disk's, of which an image may lack the end.
+    bytes: u64,
+    /// Bytes, in order.
+    holes: Vec<Range<u64>>,
+}
+
+impl<'a> Imaged<'a> {
+    fn of((file, part): &'a (DiskFile, io::Part), path: &Path, maps: &Maps) -> Result<Self, Failure> {
+        let section = Section::new(file, part.at, part.bytes);
+        let mapped = maps.of_member(path, None)?;
+        let holes = mapped.map(|mapped| mapped.holes(path, section.bytes())).transpose()?.flatten();
+        let (bytes, holes) = holes.map_or((0, Vec::new()), |holes| (holes.disk_bytes, holes.ranges));
+        Ok(Self { bytes: bytes.max(section.bytes()), section, holes })
+    }
+}
+
+impl Source for Imaged<'_> {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    async fn read(&self, at: u64, length: usize) -> Result<Vec<u8>, String> {
+        let next = self.holes.partition_point(|hole| hole.end <= at);
+        match self.holes.get(next).filter(|hole| hole.start < at + length as u64) {
+            Some(hole) => Err(format!("byte {}: not in the image, by its map", hole.start.max(at))),
+            None => self.section.read(at, length).await,
+        }
     }
 }
 
@@ -116,7 +154,9 @@ fn open(path: &Path) -> Result<(DiskFile, io::Part), Failure> {
 }
 
 impl Report {
-    fn of(found: search::Found, paths: &[PathBuf]) -> Self {
+    fn of(found: search::Found, paths: &[PathBuf], maps: &Maps) -> Self {
+        let is_readable = found.unreadable_bytes == 0;
+        let shape = |answer: &Answer| ShapeFound::of(answer, paths, maps, is_readable);
         let (verdict, reason, answers) = match found.verdict {
             Verdict::Found(answer) => ("found", None, vec![answer]),
             Verdict::Undecided(answers) => ("undecided", None, answers),
@@ -129,8 +169,8 @@ impl Report {
             file_system_bytes: found.system_bytes,
             read_bytes: found.read_bytes,
             unreadable_bytes: found.unreadable_bytes,
-            shapes: answers.iter().map(|answer| ShapeFound::of(answer, paths)).collect(),
-            second: found.second.map(|answer| ShapeFound::of(&answer, paths)),
+            shapes: answers.iter().map(shape).collect(),
+            second: found.second.as_ref().map(shape),
         }
     }
 
@@ -167,7 +207,7 @@ impl Report {
 }
 
 impl ShapeFound {
-    fn of(answer: &Answer, paths: &[PathBuf]) -> Self {
+    fn of(answer: &Answer, paths: &[PathBuf], maps: &Maps, is_readable: bool) -> Self {
         let name = |disk: &usize| name_of(&paths[*disk]);
         let order: Vec<Option<String>> = answer.order.iter().map(|disk| disk.as_ref().map(name)).collect();
         let geometry = GeometryText {
@@ -179,7 +219,12 @@ impl ShapeFound {
             order: Some(order),
         };
         let geometry = geometry.to_string();
-        let next = vec![format!("mdspace read --geometry {} --output array.img", word(&geometry))];
+        let used: Vec<String> = answer.order.iter().flatten().map(name).collect();
+        let options = format!("--geometry {}{}", word(&geometry), maps.options(&used, word));
+        let next = match is_readable {
+            true => format!("mdspace read {options} --output array.img"),
+            false => format!("mdspace read {options} --salvage --output array.img --map-out array.map"),
+        };
         let left_out = answer.left_out.iter().map(name).collect();
         let overwritten = answer.overwritten.iter().map(|(disk, range)| Overwritten {
             name: name(disk),
@@ -193,6 +238,6 @@ impl ShapeFound {
         });
         let overwritten = overwritten.collect();
         let (fits, against) = (answer.fits, answer.against);
-        Self { geometry, left_out, fits, against, overwritten, differs, file_system_is, next }
+        Self { geometry, left_out, fits, against, overwritten, differs, file_system_is, next: vec![next] }
     }
 }
