@@ -13,7 +13,7 @@ shape is right if the bytes that it reads are those of the file system that was 
 Blocks in which the other array's superblocks are count for nothing. "Right, not proved" is what the search calls
 undecided, if the one shape that it lists is right. "Undecided" counts as proved if the file system's own check calls
 two shapes clean that read different bytes: shapes that are listed, or the true one. "Overwritten" are those of which
-nothing was found, and the only superblock is overwritten, or the only text of LVM.
+nothing was found, and the only superblock is overwritten, the only partition table, or the only text of LVM.
 """
 
 import argparse
