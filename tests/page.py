@@ -237,6 +237,10 @@ def visit(browser, url):
     check(browser.value("document.title") == "shown: clean", browser.value("document.title"))
     names = browser.value("[...document.querySelectorAll('#members th')].map((name) => name.textContent)")
     check(names == MEMBERS, f"{names}")
+    # Files have no label; that of a drive may say anything.
+    row = "memberRow({...latest.members[0], model: 'WD <b>40', serial: 'X1'}).querySelector('th').textContent"
+    label = browser.value(row)
+    check(label == MEMBERS[0] + "WD <b>40, serial X1", label)
     check(browser.value("document.getElementById('all').hidden"), "the page of one server links to a list")
 
     with writing():

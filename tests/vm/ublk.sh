@@ -60,8 +60,11 @@ writer=$!
 until [ "$(status '[.members[].written_bytes] | add')" -gt "$written" ]; do kill -0 $writer; done
 mdspace fail --control control /dev/vdc
 wait $writer
+# The label of its drive is told without a look at the drive.
+mdspace status --control control | grep -q "^/dev/vdc: serial label-c$"
 mdspace remove --control control /dev/vdc
 mdspace add --control control /dev/vdd
+[ "$(status -r '[.members[].serial] | sort | join(" ")')" = "label-a label-b label-d" ]
 until status --exit-status '.in_sync == 3' >/dev/null; do sleep 0.2; done
 
 step "a file system"
@@ -186,7 +189,7 @@ strip -o ./mdspace "$mdspace"
 disks=()
 for member in a b c d; do
     truncate -s 32M $member
-    disks+=(-drive "file=$member,format=raw,if=virtio")
+    disks+=(-drive "file=$member,format=raw,if=none,id=$member" -device "virtio-blk,drive=$member,serial=label-$member")
 done
 PATH=$PWD:$PATH "$here/boot.sh" "$directory" with_page.sh \
     "ublk_drv virtio_blk xor raid6_pq libcrc32c async_tx async_memcpy async_xor async_pq async_raid6_recov md-mod raid456" \

@@ -55,7 +55,7 @@ pub use layer::{Layer, LayerMember, LayerRead};
 pub use memory::MemoryMember;
 pub use overlay::Overlay;
 pub use parts::range_within;
-pub use plain::{is_disk, length, punch_hole, read_exact_at, reserve, sync_data, wait_for_end};
+pub use plain::{device_numbers, is_disk, length, punch_hole, read_exact_at, reserve, sync_data, wait_for_end};
 pub use remote::{Remote, Stopped};
 pub use rescued::{NOT_IN_IMAGE, Rescued};
 pub use shared_memory::{SharedMemory, is_mapped};

@@ -21,6 +21,13 @@ pub fn is_disk(path: &Path) -> bool {
             .is_ok_and(|opened| disk::is_disk(&opened))
 }
 
+/// The major and the minor number of the block device at `path`.
+pub fn device_numbers(path: &Path) -> Option<(u32, u32)> {
+    let status = rustix::fs::stat(path).ok()?;
+    let is_device = FileType::from_raw_mode(status.st_mode) == FileType::BlockDevice;
+    is_device.then(|| (rustix::fs::major(status.st_rdev), rustix::fs::minor(status.st_rdev)))
+}
+
 /// The length of an open file or disk. It may move the descriptor's position.
 ///
 /// # Errors

@@ -108,6 +108,7 @@ mod blocking;
 mod create;
 mod cursor;
 pub mod detect;
+mod drive;
 mod error;
 mod ewf;
 mod images;

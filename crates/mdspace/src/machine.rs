@@ -5,6 +5,7 @@
 
 #[cfg(feature = "command")]
 use crate::blocking::BlockingPool;
+use crate::drive::{Drive, Drives};
 use crate::maps::{Mapped, Maps, has_holes, without};
 use crate::medium::Medium;
 use crate::names::name_of;
@@ -106,6 +107,8 @@ pub(crate) struct Machine {
     /// Threads for work that may wait for a file system.
     #[cfg(feature = "command")]
     pub(crate) blocking: BlockingPool,
+    /// The drives of members that were opened.
+    pub(crate) drives: Drives,
 }
 
 /// What a member is opened for.
@@ -154,6 +157,7 @@ impl Machine {
             write_back: std::cell::Cell::new(None),
             #[cfg(feature = "command")]
             blocking: BlockingPool::default(),
+            drives: Drives::default(),
         })
     }
 
@@ -205,7 +209,13 @@ impl Machine {
     /// Opens a member, for callers that examine the error.
     pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
         let mapped = self.maps.of_member(path, None)?;
-        Ok(open_place(path, purpose, mapped, self.overlay.as_deref())?.candidate(path))
+        Ok(self.admit(open_place(path, purpose, mapped, self.overlay.as_deref())?, path))
+    }
+
+    /// Binds a member to this thread's executor, and keeps what is known of its drive.
+    fn admit(&self, opened: Opened, path: &Path) -> Candidate<AnyMember> {
+        self.drives.keep(name_of(path), opened.drive.clone());
+        opened.candidate(path)
     }
 
     /// As [`Machine::try_open`], on another thread, because the file system may hang while this thread serves requests.
@@ -230,7 +240,7 @@ impl Machine {
         let limit = timeout.unwrap_or_default().max(OPEN_TIMEOUT);
         let opened = self.blocking.run(&self.clock, limit, open).await;
         let opened = opened.map_err(|refusal| refusal.of(name))?;
-        Ok(opened.map(|opened| opened.candidate(path)))
+        Ok(opened.map(|opened| self.admit(opened, path)))
     }
 
     /// Opens a part of a member, or of the part of a file that the member is, as part of an array that is only read.
@@ -245,7 +255,7 @@ impl Machine {
             let mapped = self.maps.of_member(path, Some(data))?;
             let medium = Medium::open(path, Some(data), purpose)?;
             let holes = mapped.map(|mapped| mapped.holes(path, medium.bytes())).transpose()?.flatten();
-            Ok(Opened { medium, holes, layer: None }.candidate(path))
+            Ok(Opened::new(path, medium, holes, None).candidate(path))
         };
         opened().map_err(|error| not_opened(&error))
     }
@@ -391,12 +401,17 @@ struct Opened {
     /// What it lacks, by its map.
     holes: Option<Holes>,
     layer: Option<Layer>,
+    drive: Option<Drive>,
 }
 
 impl Opened {
+    fn new(path: &Path, medium: Medium, holes: Option<Holes>, layer: Option<Layer>) -> Self {
+        Self { medium, holes, layer, drive: Drive::of(&place::file_of(path)) }
+    }
+
     /// Binds it to the current thread's executor: the writes of its overlay are over its holes.
     fn candidate(self, path: &Path) -> Candidate<AnyMember> {
-        let Self { medium, holes, layer } = self;
+        let Self { medium, holes, layer, .. } = self;
         let below = without(holes, medium.into_member());
         let member = match layer {
             None => below,
@@ -420,10 +435,10 @@ fn open_place(
     };
     let medium = Medium::open(path, None, below)?;
     let holes = mapped.map(|mapped| mapped.holes(path, medium.bytes())).transpose()?.flatten();
-    let Some(overlay) = overlay else { return Ok(Opened { medium, holes, layer: None }) };
+    let Some(overlay) = overlay else { return Ok(Opened::new(path, medium, holes, None)) };
     let layer = overlay.layer(path, purpose, holes.as_ref())?;
     let holes = layer.as_ref().map_or(holes, |layer| layer.holes.clone());
-    Ok(Opened { medium, holes, layer })
+    Ok(Opened::new(path, medium, holes, layer))
 }
 
 /// Creates an executor. If the user's locked memory is all in use, it retries: a process that has just ended may still

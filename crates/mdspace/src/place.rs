@@ -169,7 +169,6 @@ pub(crate) fn identity(path: &Path) -> Result<(PathBuf, u64, u64)> {
 }
 
 /// The file or device that `path` names or is a part of.
-#[cfg(feature = "command")]
 pub(crate) fn file_of(path: &Path) -> PathBuf {
     split(path).map_or_else(|| path.to_owned(), |(file, _)| file)
 }

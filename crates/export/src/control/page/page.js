@@ -33,6 +33,14 @@ async function change(route, body) {
   await look();
 }
 
+// What is on the label of a member's drive, behind its name.
+const drive = ({ model, serial }) => [model, serial && `serial ${serial}`].filter(Boolean).join(", ");
+
+function nameWithDrive(heading, member) {
+  const label = Object.assign(document.createElement("small"), { textContent: drive(member) });
+  heading.replaceChildren(member.name, ...(label.textContent ? [document.createElement("br"), label] : []));
+}
+
 const colors = { in_sync: "good", recovering: "warn", spare: "" };
 const columns = 8; // besides the name's and the button's
 
@@ -44,7 +52,6 @@ function newRow(name) {
   const cells = Array.from({ length: columns }, () => document.createElement("td"));
   const heading = document.createElement("th");
   heading.scope = "row";
-  heading.textContent = name;
   const button = document.createElement("button");
   button.addEventListener("click", () => {
     if (confirm(`${button.textContent} ${name}?`)) change(`v1/members/${button.textContent}`, { member: name });
@@ -52,12 +59,13 @@ function newRow(name) {
   const last = document.createElement("td");
   last.append(button);
   row.append(cells[0], heading, ...cells.slice(1), last);
-  return { row, cells, button };
+  return { row, heading, cells, button };
 }
 
 function memberRow(member, measured, earlier, seconds) {
   if (!rows.has(member.name)) rows.set(member.name, newRow(member.name));
-  const { row, cells, button } = rows.get(member.name);
+  const { row, heading, cells, button } = rows.get(member.name);
+  nameWithDrive(heading, member);
   const read = measured ? since(measured.read, earlier && earlier.read) : { bytes: 0, mean: null };
   const write = measured ? since(measured.write, earlier && earlier.write) : { bytes: 0, mean: null };
   const busy = measured ? (measured.busy_nanos - (earlier ? earlier.busy_nanos : 0)) / 1e7 / seconds : 0;
@@ -76,11 +84,12 @@ function memberRow(member, measured, earlier, seconds) {
   return row;
 }
 
-function leftOutRow({ name, reason }) {
+function leftOutRow({ name, reason, model, serial }) {
   const key = `left out ${name}`;
   if (!rows.has(key)) {
     const [row, number, heading, why, last] = ["tr", "td", "th", "td", "td"].map((tag) => document.createElement(tag));
-    [number.textContent, heading.textContent, heading.scope, why.colSpan] = ["–", name, "row", columns - 1];
+    [number.textContent, heading.scope, why.colSpan] = ["–", "row", columns - 1];
+    nameWithDrive(heading, { name, model, serial });
     const button = document.createElement("button");
     button.textContent = "re-add";
     button.setAttribute("aria-label", `re-add ${name}`);

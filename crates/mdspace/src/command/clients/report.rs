@@ -158,6 +158,13 @@ struct CacheView {
     write_back: Option<String>,
 }
 
+/// What is on the label of a drive, in words; `None` if nothing is known.
+fn label(model: &Option<String>, serial: &Option<String>) -> Option<String> {
+    let serial = serial.as_ref().map(|serial| format!("serial {serial}"));
+    let parts: Vec<String> = model.iter().cloned().chain(serial).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
 #[derive(Debug, Deserialize)]
 struct MemberView {
     name: String,
@@ -172,9 +179,19 @@ struct MemberView {
     healed_bytes: u64,
     #[serde(default)]
     to_heal_bytes: u64,
+    /// Older servers do not send these.
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    serial: Option<String>,
 }
 
 impl MemberView {
+    /// Its drive; `None` if that has no label.
+    fn drive(&self) -> Option<String> {
+        label(&self.model, &self.serial)
+    }
+
     /// The wrong blocks that reads found and their repair; `None` without wrong blocks.
     fn healing(&self) -> Option<String> {
         let Self { name, corrupt_blocks, healed_bytes, to_heal_bytes, .. } = self;
@@ -192,6 +209,11 @@ impl MemberView {
 struct LeftOutView {
     name: String,
     reason: String,
+    /// Older servers do not send these.
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    serial: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -237,6 +259,11 @@ impl StatusView {
     /// The members' names and states.
     pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &str)> {
         self.members.iter().map(|member| (&*member.name, &*member.state))
+    }
+
+    /// The drive of the member with this name; `None` if it has no label.
+    pub(crate) fn drive(&self, name: &str) -> Option<String> {
+        self.members.iter().find(|member| member.name == name)?.drive()
     }
 
     /// The array's name, level, size and state in one line.
@@ -322,8 +349,13 @@ impl StatusView {
         text += &figures.map(Figures::requests_text).unwrap_or_default();
         text += &table(&self.rows(figures), &RANKS, NAMES, width());
         text.extend(self.members.iter().filter_map(MemberView::healing));
-        for left_out in &self.left_out {
-            text += &format!("not used: {}: {}\n", left_out.name, left_out.reason);
+        // A drive that has failed is to be found among others.
+        for member in self.members.iter().filter(|member| figures.is_some() || member.state == "faulty") {
+            text.extend(member.drive().map(|drive| format!("{}: {drive}\n", member.name)));
+        }
+        for LeftOutView { name, reason, model, serial } in &self.left_out {
+            let drive = label(model, serial).map(|drive| format!(" ({drive})")).unwrap_or_default();
+            text += &format!("not used: {name}{drive}: {reason}\n");
         }
         for warning in &self.warnings {
             text += &format!("warning: {warning}\n");

@@ -6,6 +6,7 @@ use crate::command::server::metrics::Snapshot;
 use crate::command::server::saved_scrub::LastScrub;
 use crate::command::text::size::Size;
 use crate::command::text::wording::describe;
+use crate::drive::{Drive, Drives};
 use crate::machine::{Array, Machine};
 use engine::Refusal;
 use engine::status::Status;
@@ -44,6 +45,9 @@ pub(super) struct Served {
     /// The last complete scrub. It is a field of the status itself.
     #[serde(skip)]
     pub(super) last_scrub: Option<LastScrub>,
+    /// The drives of members, whose fields are theirs.
+    #[serde(skip)]
+    pub(super) drives: Drives,
 }
 
 /// Something inside of one or more arrays that is served in their place.
@@ -130,7 +134,15 @@ impl Answer {
 }
 
 pub(super) fn status(array: &Array, served: &Served) -> Value {
-    json(&ServedStatus { array: array.status(), last_scrub: &served.last_scrub, served })
+    let mut status = json(&ServedStatus { array: array.status(), last_scrub: &served.last_scrub, served });
+    for list in ["members", "left_out"] {
+        for member in status[list].as_array_mut().into_iter().flatten() {
+            let Drive { model, serial } =
+                member["name"].as_str().and_then(|name| served.drives.of(name)).unwrap_or_default();
+            (member["model"], member["serial"]) = (model.into(), serial.into());
+        }
+    }
+    status
 }
 
 fn metrics(array: &Array, served: &Served, measures: Measures) -> Snapshot {

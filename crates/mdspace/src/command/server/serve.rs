@@ -25,6 +25,7 @@ use crate::command::server::write_back;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, tell};
 use crate::command::text::wording::describe;
+use crate::drive::Drives;
 use crate::inside::check_writes as check_inner_writes;
 use crate::machine::{Arena, Machine, Purpose, run_background};
 use engine::status::Status;
@@ -160,6 +161,7 @@ struct Front {
     addresses: Addresses,
     saved: Rc<SavedScrub>,
     io: Io,
+    drives: Drives,
     target: Target,
     commands: mpsc::UnboundedReceiver<Request>,
     terminated: std::pin::Pin<Box<dyn Future<Output = std::io::Result<io::signal::Signal>>>>,
@@ -208,7 +210,8 @@ impl<'a> ArrayServer<'a> {
         });
         let io = Io::of(machine);
         tracing::info!(target: engine::LOG_TARGET, "{}", io.text());
-        let front = Front { exports, addresses, saved, io, commands, target, terminated: Box::pin(terminated) };
+        let (drives, terminated) = (machine.drives.clone(), Box::pin(terminated));
+        let front = Front { exports, addresses, saved, io, drives, target, commands, terminated };
         let commands = Commands::new(machine, array, gauges);
         Ok(Self { commands, front, background, control })
     }
@@ -323,6 +326,7 @@ impl Front {
             pid: std::process::id(),
             inner: InnerServed::of(&self.target),
             last_scrub: self.saved.last(),
+            drives: self.drives.clone(),
         }
     }
 }

@@ -15,11 +15,18 @@ pub(crate) struct Event {
     /// The member concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) member: Option<String>,
+    /// What is on the label of the member's drive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drive: Option<String>,
 }
 
 impl Event {
     pub(crate) fn new(event: impl Into<String>, array: &str, member: Option<&str>) -> Self {
-        Self { event: event.into(), array: array.to_owned(), member: member.map(str::to_owned) }
+        Self { event: event.into(), array: array.to_owned(), member: member.map(str::to_owned), drive: None }
+    }
+
+    fn of_member(event: &str, array: &str, Seen { name, drive, .. }: &Seen) -> Self {
+        Self { drive: drive.clone(), ..Self::new(event, array, Some(name)) }
     }
 
     /// How grave it is, by mdadm's manual.
@@ -50,6 +57,7 @@ pub(crate) enum Gravity {
 struct Seen {
     name: String,
     state: String,
+    drive: Option<String>,
 }
 
 /// A snapshot of an array.
@@ -64,7 +72,11 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn of(status: &StatusView) -> Self {
-        let members = status.members().map(|(name, state)| Seen { name: name.to_owned(), state: state.to_owned() });
+        let members = status.members().map(|(name, state)| Seen {
+            name: name.to_owned(),
+            state: state.to_owned(),
+            drive: status.drive(name),
+        });
         Self {
             array: status.array_name().to_owned(),
             is_degraded: status.is_degraded(),
@@ -103,18 +115,19 @@ pub(crate) fn events(before: Option<&Snapshot>, now: Option<&Snapshot>, incremen
 }
 
 fn members<'a>(before: &'a Snapshot, now: &'a Snapshot) -> impl Iterator<Item = Event> + 'a {
-    let failed = before.members.iter().filter_map(|Seen { name, state }| {
+    let failed = before.members.iter().filter_map(|member| {
+        let Seen { name, state, .. } = member;
         let is_lost = matches!(now.state(name), Some("faulty") | None);
         let event = match &**state {
             state if is_active(state) && is_lost => "Fail",
             "spare" if now.state(name) == Some("faulty") => "FailSpare",
             _ => return None,
         };
-        Some(Event::new(event, &now.array, Some(name)))
+        Some(Event::of_member(event, &now.array, member))
     });
     let active =
         now.members.iter().filter(|member| member.state == "in_sync" && before.state(&member.name) != Some("in_sync"));
-    failed.chain(active.map(|member| Event::new("SpareActive", &now.array, Some(&member.name))))
+    failed.chain(active.map(|member| Event::of_member("SpareActive", &now.array, member)))
 }
 
 fn sweeps<'a>(
@@ -144,8 +157,12 @@ mod tests {
     use super::*;
 
     fn snapshot(members: &[(&str, &str)], sweep: Option<(&str, u64)>) -> Snapshot {
-        let members: Vec<Seen> =
-            members.iter().map(|(name, state)| Seen { name: (*name).to_owned(), state: (*state).to_owned() }).collect();
+        let seen = |(name, state): &(&str, &str)| Seen {
+            name: (*name).to_owned(),
+            state: (*state).to_owned(),
+            drive: Some(format!("drive of {name}")),
+        };
+        let members: Vec<Seen> = members.iter().map(seen).collect();
         Snapshot {
             array: "data".to_owned(),
             is_degraded: members.iter().filter(|member| member.state == "in_sync").count() < 2,
@@ -189,7 +206,10 @@ mod tests {
             let told: Vec<String> = events
                 .iter()
                 .map(|event| match &event.member {
-                    Some(member) => format!("{} {member}", event.event),
+                    Some(member) => {
+                        assert_eq!(event.drive, Some(format!("drive of {member}")), "a failed drive is to be found");
+                        format!("{} {member}", event.event)
+                    }
                     None => event.event.clone(),
                 })
                 .filter(|told| told != "Fail c") // the member left between two snapshots

@@ -51,10 +51,11 @@ impl<'a> Recipients<'a> {
         let dated = Dated { time: since_1970.as_secs(), event };
         let json = serde_json::to_value(&dated).expect("our own types have string keys");
         let member = event.member.as_deref().unwrap_or_default();
+        let drive = event.drive.as_deref().map(|drive| format!(" ({drive})")).unwrap_or_default();
         if self.arguments.json {
             print_as_it_is(&format!("{json}\n"))?;
         } else {
-            let line = format!("{}  {:<17} {} {member}", utc(dated.time), event.event, event.array);
+            let line = format!("{}  {:<17} {} {member}{drive}", utc(dated.time), event.event, event.array);
             let priority = if event.is_mailed() { Priority::Warning } else { Priority::Info };
             print(&format!("{}\n", priority.before_lines(line.trim_end(), std::io::stdout())))?;
         }
@@ -105,10 +106,12 @@ fn note(recipient: &str, notified: Result<(), String>) {
 fn letter(address: &str, event: &Event) -> String {
     let harmless = |text: &str| text.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>();
     let (name, array) = (harmless(&event.event), harmless(&event.array));
-    let member = event.member.as_deref().map(|member| format!("Member: {}\n", harmless(member))).unwrap_or_default();
+    let line = |what: &str, text: Option<&str>| text.map(|text| format!("{what}: {}\n", harmless(text)));
+    let (member, drive) = (line("Member", event.member.as_deref()), line("Drive", event.drive.as_deref()));
+    let about = member.into_iter().chain(drive).collect::<String>();
     format!(
         "To: {}\nSubject: {name} event on {array}\n\nThis is a message of mdspace monitor.\n\nEvent: {name}\n\
-         Array: {array}\n{member}",
+         Array: {array}\n{about}",
         harmless(address)
     )
 }
@@ -119,10 +122,11 @@ mod tests {
 
     #[test]
     fn a_message_describes_its_event_and_no_name_adds_a_header() {
-        let event = Event::new("Fail", "data\nBcc: root", Some("/dev/sdb"));
+        let drive = Some("WDC WD40EFRX, serial WD-1".to_owned());
+        let event = Event { drive, ..Event::new("Fail", "data\nBcc: root", Some("/dev/sdb")) };
         let letter = letter("root", &event);
         let (head, body) = letter.split_once("\n\n").expect("a head and a body");
         assert_eq!(head, "To: root\nSubject: Fail event on data?Bcc: root");
-        assert!(body.contains("Member: /dev/sdb\n"), "{body}");
+        assert!(body.ends_with("Member: /dev/sdb\nDrive: WDC WD40EFRX, serial WD-1\n"), "{body}");
     }
 }
