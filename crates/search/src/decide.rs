@@ -3,6 +3,7 @@
 use crate::assign::{FORBIDDEN, near_best};
 use crate::compare::{Difference, Recency, difference, recencies};
 use crate::cost::{SURE, cost, ends_against, is_in_place, unexplained};
+use crate::counting::{SAMENESS_RANKS, is_doubtful, preference, retain_known, sameness};
 use crate::evidence::{Base, Clue, Clues, Frame, Kind, System};
 use crate::judge::Candidate;
 use crate::member::Member;
@@ -84,15 +85,10 @@ pub(crate) const MARGIN: u64 = 2;
 /// A candidate counts if no more blocks of files would be zeros than so many times those of the best, and this.
 const UNUSUAL_TIMES: u64 = 4;
 const UNUSUAL: u64 = 16;
-/// Blocks at which Q of RAID-6 has to agree to prove that no member is stale.
-const Q_PROVES: u64 = 16;
 /// If more than this part of the blocks cannot be read, only Q shows that no member is stale.
 const UNREADABLE_PART: u64 = 100;
 /// Candidates of which parity or copies are compared. Where so many are equally good, the others stay, and nothing is decided.
 const CHECKS_MAX: u64 = 10_000;
-/// If this many known blocks fit a candidate, one that fits fewer than this part of them does not count.
-const MANY_FIT: u64 = 64;
-const FEW_FIT: u64 = 4;
 /// Candidates that are listed.
 const LISTED_MAX: usize = 8;
 const BLOCK: u64 = 4096;
@@ -606,55 +602,4 @@ impl<S: Source> Search<'_, S> {
         };
         order.iter().flatten().flat_map(|member| on(*member)).collect()
     }
-}
-
-/// Keeps those that fit many of the known blocks that another fits, against which nearly nothing speaks. A shape that has
-/// unreadable blocks where others are known fits few, and nothing speaks against it.
-fn retain_known(candidates: &mut Vec<Candidate>) {
-    let most = candidates.iter().filter(|own| own.has_nearly_all()).map(|own| own.fits).max().unwrap_or(0);
-    if most >= MANY_FIT {
-        candidates.retain(|candidate| candidate.fits >= most / FEW_FIT);
-    }
-}
-
-/// Whether a member may be stale: what was compared disagrees, or nothing fits well. `has_copies` is whether a shape
-/// with copies came near: with a stale member it looks like stripes without copies, of which nothing can disagree.
-fn is_doubtful(candidates: &[Candidate], has_copies: bool) -> bool {
-    // Q depends on each member and its slot. If it agrees everywhere with all of them, none is stale.
-    let is_proved_by_q = |candidate: &Candidate| !candidate.disagrees && candidate.q_agreements >= Q_PROVES;
-    if candidates.iter().any(is_proved_by_q) {
-        return false;
-    }
-    let best = |disagrees: bool| {
-        let alike = candidates.iter().filter(|candidate| candidate.disagrees == disagrees);
-        alike.min_by_key(|candidate| candidate.against)
-    };
-    let Some(agreeing) = best(false) else { return true };
-    let least = agreeing.against;
-    let comes_near = |disagreeing: &Candidate| disagreeing.against <= least.saturating_add(MARGIN);
-    let is_striped = agreeing.shape.level == Level::Raid0;
-    least > MARGIN || best(true).is_some_and(comes_near) || has_copies && is_striped
-}
-
-/// The values of [`sameness`], the greatest first.
-const SAMENESS_RANKS: [u8; 3] = [2, 1, 0];
-
-/// How much of the members' contents a level explains by being the same.
-fn sameness(level: Level) -> u8 {
-    match level {
-        Level::Raid1 => 2,
-        Level::Raid10 => 1,
-        Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 => 0,
-    }
-}
-
-/// The order among candidates that count: fewer missing members, redundancy that agrees, the usual level and layout,
-/// fewer clues against, the usual chunk.
-fn preference(candidate: &Candidate) -> (usize, bool, usize, u32, u64, u64) {
-    let missing = candidate.order.iter().filter(|member| member.is_none()).count();
-    let level = [Level::Raid5, Level::Raid6, Level::Raid1, Level::Raid10, Level::Raid4, Level::Raid0];
-    let level = level.iter().position(|level| *level == candidate.shape.level).unwrap_or(level.len());
-    let usual = u32::from(!matches!(candidate.shape.layout, 2 | 0x102 | 0));
-    let chunk = candidate.chunk.abs_diff(128); // mdadm's default
-    (missing, candidate.agreements == 0, level, usual, candidate.against, chunk)
 }

@@ -13,6 +13,7 @@ mod assign;
 mod btrfs;
 mod compare;
 mod cost;
+mod counting;
 mod crc;
 mod decide;
 mod evidence;

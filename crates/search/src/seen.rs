@@ -224,3 +224,51 @@ pub(crate) mod number {
         bytes(block, at)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The block of a first superblock of ext4 without checksums.
+    fn ext4(id: u8, written: u32, lifetime_kib: u64, is_clean: bool) -> Vec<u8> {
+        let mut block = vec![0; 4096];
+        let mut put = |at: usize, bytes: &[u8]| block[1024 + at..1024 + at + bytes.len()].copy_from_slice(bytes);
+        put(0x38, &0xef53_u16.to_le_bytes());
+        put(0x18, &2_u32.to_le_bytes());
+        put(4, &1000_u32.to_le_bytes());
+        put(0x20, &32768_u32.to_le_bytes());
+        put(0x28, &8192_u32.to_le_bytes());
+        put(0x58, &256_u16.to_le_bytes());
+        put(0x68, &[id; 16]);
+        put(0x30, &written.to_le_bytes());
+        put(0x178, &lifetime_kib.to_le_bytes());
+        put(0x60, &(if is_clean { 0_u32 } else { 4 }).to_le_bytes()); // a journal that is to be replayed
+        put(0x3a, &u16::from(is_clean).to_le_bytes());
+        block
+    }
+
+    #[test]
+    fn everything_is_in_its_place_if_the_latest_superblock_of_each_ext4_says_that_it_was_unmounted() {
+        let clean = |written, kib| ext4(1, written, kib, true);
+        let mounted = |written, kib| ext4(1, written, kib, false);
+        for (blocks, expected) in [
+            (vec![], false),
+            (vec![clean(5, 9)], true),
+            (vec![mounted(5, 9)], false),
+            (vec![mounted(5, 9), clean(6, 9)], true), // an older one in its journal, or of a stale member
+            (vec![clean(5, 9), mounted(6, 9)], false),
+            (vec![mounted(7, 8), clean(6, 9)], true), // the clock was wrong
+            (vec![clean(7, 8), mounted(6, 9)], false),
+            (vec![clean(5, 9), mounted(5, 9)], false), // both at once: the worse one
+            (vec![clean(5, 9), ext4(2, 5, 9, true)], true),
+            (vec![clean(5, 9), ext4(2, 5, 9, false)], false), // another file system
+        ] {
+            let mut seen = Seen::default();
+            for (disk, block) in blocks.iter().enumerate() {
+                seen.look(Place { holder: Holder::Member, disk, at: 0 }, disk as u32, block);
+            }
+            assert_eq!(seen.ext4.len(), blocks.len(), "each is one");
+            assert_eq!(seen.is_settled(), expected, "{:?}", seen.ext4);
+        }
+    }
+}
