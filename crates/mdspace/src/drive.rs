@@ -11,7 +11,7 @@
 use format::text::quoted;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 /// What is on the label of a drive.
@@ -43,9 +43,6 @@ impl Drives {
     }
 }
 
-/// The header of a page of vital product data: type, number of the page, and length.
-const VPD_HEADER_BYTES: usize = 4;
-
 impl Drive {
     /// The drive of the block device at `path`.
     pub(crate) fn of(path: &Path) -> Option<Self> {
@@ -62,38 +59,62 @@ impl Drive {
 
     /// From udev, to which ATA drives tell their whole model.
     fn known_to_udev(root: &Path, major: u32, minor: u32) -> Self {
-        let text = std::fs::read_to_string(root.join(format!("run/udev/data/b{major}:{minor}"))).unwrap_or_default();
-        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix("E:")?.strip_prefix(key));
-        let model = value("ID_MODEL=").map(|model| model.replace('_', " "));
-        Self { model: model.and_then(label), serial: value("ID_SERIAL_SHORT=").map(str::to_owned).and_then(label) }
+        let text = bytes_of(&root.join(format!("run/udev/data/b{major}:{minor}")));
+        let mut known = Self::default();
+        for line in text.split(|byte| *byte == b'\n') {
+            if let Some(model) = line.strip_prefix(b"E:ID_MODEL=") {
+                known.model =
+                    label(&model.iter().map(|byte| if *byte == b'_' { b' ' } else { *byte }).collect::<Vec<_>>());
+            } else if let Some(serial) = line.strip_prefix(b"E:ID_SERIAL_SHORT=") {
+                known.serial = label(serial);
+            }
+        }
+        known
     }
 
     fn in_sysfs(root: &Path, major: u32, minor: u32) -> Self {
-        let own = root.join(format!("sys/dev/block/{major}:{minor}"));
-        let Ok(own) = own.canonicalize() else { return Self::default() };
+        let Ok(own) = root.join(format!("sys/dev/block/{major}:{minor}")).canonicalize() else {
+            return Self::default();
+        };
         // The directory of a partition is in that of its disk.
-        let is_partition = own.join("partition").exists();
-        let disk = own.parent().filter(|_| is_partition).map_or(own.clone(), PathBuf::from);
-        let text = |name: &str| std::fs::read_to_string(disk.join(name)).ok().and_then(label);
-        let page = |name: &str| {
-            let page = std::fs::read(disk.join(name)).ok()?;
-            label(String::from_utf8_lossy(page.get(VPD_HEADER_BYTES..)?).into_owned())
-        };
-        let model = match (text("device/vendor"), text("device/model").or_else(|| text("device/name"))) {
-            // The vendor of virtio's disks is a number. That of a drive behind a translation of ATA to SCSI is no maker.
-            (Some(vendor), Some(model)) if vendor != "ATA" && !vendor.starts_with("0x") => {
-                Some(format!("{vendor} {model}"))
+        let disk = if own.join("partition").exists() { own.parent().unwrap_or(&own) } else { &own };
+        let mut drive = Self::default();
+        for (name, skipped, is_model) in FILES {
+            let to = if is_model { &mut drive.model } else { &mut drive.serial };
+            if to.is_none() {
+                *to = bytes_of(&disk.join(name)).get(skipped..).and_then(label);
             }
-            (_, model) => model,
-        };
-        Self { model, serial: text("device/serial").or_else(|| text("serial")).or_else(|| page("device/vpd_pg80")) }
+        }
+        // The vendor of a drive behind a translation of ATA to SCSI is no maker.
+        let maker = label(&bytes_of(&disk.join("device/vendor"))).filter(|maker| maker != "ATA");
+        if let (Some(maker), Some(model)) = (maker, &mut drive.model) {
+            model.insert_str(0, &format!("{maker} "));
+        }
+        drive
     }
 }
 
+/// Files in the directory of a disk in sysfs, bytes that they begin with, and whether the rest is the model, else the serial
+/// number. The page of vital product data has a header.
+const FILES: [(&str, usize, bool); 5] = [
+    ("device/model", 0, true),
+    ("device/name", 0, true),
+    ("device/serial", 0, false),
+    ("serial", 0, false),
+    ("device/vpd_pg80", 4, false),
+];
+
+/// The bytes of a file; none if it is not there.
+fn bytes_of(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap_or_default()
+}
+
 /// A text without the blanks and zeros around it; `None` if nothing is left. A drive may claim any bytes.
-fn label(text: String) -> Option<String> {
-    let text = text.trim_matches(|letter: char| letter.is_whitespace() || letter == '\0');
-    (!text.is_empty()).then(|| quoted(text.as_bytes()))
+fn label(text: &[u8]) -> Option<String> {
+    let is_blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0;
+    let from = text.iter().position(|byte| !is_blank(byte))?;
+    let last = text.iter().rposition(|byte| !is_blank(byte))?;
+    Some(quoted(&text[from..=last]))
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ struct Other {
 
 /// The findings that the server keeps.
 pub(crate) fn findings(client: &Client) -> Result<Asked, Failure> {
-    let reply = Reply::deserialize(client.get("/v1/scrub")?)
+    let reply = Reply::deserialize(&client.get("/v1/scrub")?)
         .map_err(|error| Failure::unwell(format!("the server's reply is not about a scrub: {error}")))?;
     let report = reply.scrub.ok_or_else(|| {
         Failure::refused("the server keeps no findings: no scrub ran since it was started")
@@ -70,7 +70,7 @@ pub(crate) fn served(
     asked: &Asked,
     kernel: Option<&'static Kernel>,
 ) -> Result<Located, Failure> {
-    let status = Status::deserialize(client.get("/v1/status")?)
+    let status = Status::deserialize(&client.get("/v1/status")?)
         .map_err(|error| Failure::unwell(format!("the server's reply is not a status: {error}")))?;
     let others = status.served.inner.iter().flat_map(|inner| inner.others.iter().flat_map(|other| &other.members));
     let used = status.members.iter().chain(others).filter(|member| member.state != "faulty");

@@ -4,6 +4,7 @@
 //! `/var/lib/mdspace` for root. The unfinished scrub is its report as JSON. Both are replaced as a whole. If they are
 //! lost, the scrub starts over, and the last one is unknown; nothing else is lost.
 
+use crate::command::server::replies::json;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;
 use crate::machine::{Array, Machine, Purpose};
@@ -12,6 +13,7 @@ use engine::status::uuid_text;
 use engine::{ScrubAction, ScrubReport, ScrubState};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -119,9 +121,11 @@ fn path(uuid: &str) -> Option<PathBuf> {
     Some(directory.join(format!("{}.scrub.json", uuid.replace(':', "-"))))
 }
 
-/// What was saved; `None` if the file is missing or holds something else.
+/// What was saved; `None` if the file is missing or holds something else. By a value, as clients decode reports: each further
+/// source of a report would compile its decoder again.
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+    let value: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    T::deserialize(&value).ok()
 }
 
 fn write(path: &Path, value: &impl Serialize) -> std::io::Result<()> {
@@ -129,7 +133,7 @@ fn write(path: &Path, value: &impl Serialize) -> std::io::Result<()> {
         std::fs::create_dir_all(directory)?;
     }
     let fresh = path.with_extension("new");
-    std::fs::write(&fresh, serde_json::to_vec(value)?)?;
+    std::fs::write(&fresh, json(value).to_string())?;
     std::fs::rename(fresh, path)
 }
 
