@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::catalogue::{self, Scratch, beside, builds, step};
 use crate::steps::{Log, Step, Verdict};
-use crate::{cross, dist, fuzz, lockless, policies, programs, release, root, setup, sim, suite, systems};
+use crate::{cross, dist, fuzz, lockless, newcomer, policies, programs, release, root, setup, sim, suite, systems};
 
 /// The layer that a run takes its steps from, which also limits their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +119,12 @@ pub(crate) const LONG: &[Step] = &[
         catalogue::every_unfinished,
     )),
     beside(step("suite", "mdadm's own suite of tests, against mdspace's mdadm", SUITE, suite::long)),
+    beside(step(
+        "newcomer",
+        "a bare Debian is a few commands away from the files of a NAS, a served volume and a machine that boots from one",
+        newcomer::NEEDS,
+        newcomer::run,
+    )),
     beside(step("search", "no shape that detect --search finds is wrong", SEARCHED, search)),
 ];
 

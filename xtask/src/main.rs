@@ -20,6 +20,7 @@ mod lockless;
 mod loops;
 mod matrix;
 mod mutants;
+mod newcomer;
 mod package;
 #[cfg(test)]
 mod pages;
