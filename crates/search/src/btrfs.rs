@@ -51,8 +51,8 @@ struct Item {
 /// All that was recognized.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Superblocks at their first and second place, with their block's sum.
-    pub(crate) supers: Vec<(Place, Super, u32)>,
+    /// Superblocks at their first and second place, with their block's content.
+    pub(crate) supers: Vec<(Place, Super, u64)>,
 }
 
 /// Where the superblock is, and its copy.
@@ -81,8 +81,8 @@ const NODE_BYTES: [u32; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 
 impl Seen {
     /// Looks at a block.
-    pub(crate) fn look(&mut self, place: Place, sum: u32, block: &[u8]) {
-        self.supers.extend(Super::of(block).map(|found| (place, found, sum)));
+    pub(crate) fn look(&mut self, place: Place, content: u64, block: &[u8]) {
+        self.supers.extend(Super::of(block).map(|found| (place, found, content)));
     }
 }
 

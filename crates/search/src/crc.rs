@@ -39,6 +39,16 @@ pub(crate) fn fold(block: &[u8]) -> u16 {
     (all ^ all >> 16 ^ all >> 32 ^ all >> 48) as u16
 }
 
+/// What tells a block's content from others, and adds up: [`sum`] and [`fold`].
+pub(crate) fn content(block: &[u8]) -> u64 {
+    joined(sum(block), fold(block))
+}
+
+/// The content with this [`sum`] and this [`fold`].
+pub(crate) fn joined(sum: u32, fold: u16) -> u64 {
+    u64::from(fold) << 32 | u64::from(sum)
+}
+
 /// What each bit of a register becomes behind a block of zeros.
 static BEHIND: LazyLock<[u32; 32]> = LazyLock::new(|| std::array::from_fn(|bit| raw(1 << bit, &ZEROS)));
 

@@ -87,6 +87,8 @@ const UNUSUAL_TIMES: u64 = 4;
 const UNUSUAL: u64 = 16;
 /// If more than this part of the blocks cannot be read, only Q shows that no member is stale.
 const UNREADABLE_PART: u64 = 100;
+/// Ends of files that a fault of the medium may have changed, where all else is in its place.
+const FAULTY_ENDS: u64 = 1;
 /// Candidates of which parity or copies are compared. Where so many are equally good, the others stay, and nothing is decided.
 const CHECKS_MAX: u64 = 10_000;
 /// Candidates that are listed.
@@ -135,8 +137,8 @@ async fn search_in(disks: &[Member<'_>], budget: u64, progress: &dyn Fn(u64, u64
 /// A system, and where the block was seen by which it is known.
 type Sighting = (System, Vec<Place>);
 
-/// A superblock: its place, what it says, its age and its block's sum.
-type Version = (Place, Kind, u64, u32);
+/// A superblock: its place, what it says, its age and its block's content.
+type Version = (Place, Kind, u64, u64);
 
 /// Sightings that are tried, at most.
 const SYSTEMS_MAX: usize = 6;
@@ -154,10 +156,10 @@ fn systems(scan: &Scan) -> Vec<Vec<Sighting>> {
 /// What file systems lie in, by its first block: what a member holds first.
 fn outer(scan: &Scan) -> Vec<Sighting> {
     let mut found: Vec<Sighting> = Vec::new();
-    for (place, first, sum) in &scan.seen.outer {
-        match found.iter_mut().find(|(system, _)| system.sum == *sum) {
+    for (place, first, content) in &scan.seen.outer {
+        match found.iter_mut().find(|(system, _)| system.content == *content) {
             Some((_, places)) => places.push(*place),
-            None => found.push((System { base: Base::Outer(first.clone()), sum: *sum }, vec![*place])),
+            None => found.push((System { base: Base::Outer(first.clone()), content: *content }, vec![*place])),
         }
     }
     let holder = |places: &[Place]| places.iter().map(|place| place.holder).max();
@@ -168,10 +170,11 @@ fn outer(scan: &Scan) -> Vec<Sighting> {
 /// The file system that was seen most, by the versions of its superblock.
 fn inner(scan: &Scan) -> Vec<Vec<Sighting>> {
     let seen = &scan.seen;
-    let ext4 = seen.ext4.iter().map(|(place, own, sum)| (*place, Kind::Ext4(*own), u64::from(own.written), *sum));
-    let xfs = seen.xfs.supers.iter().map(|(place, own, age, sum)| (*place, Kind::Xfs(*own), *age, *sum));
+    let ext4 =
+        seen.ext4.iter().map(|(place, own, content)| (*place, Kind::Ext4(*own), u64::from(own.written), *content));
+    let xfs = seen.xfs.supers.iter().map(|(place, own, age, content)| (*place, Kind::Xfs(*own), *age, *content));
     let btrfs = seen.btrfs.supers.iter();
-    let btrfs = btrfs.map(|(place, own, sum)| (*place, Kind::Btrfs(own.clone()), own.generation, *sum));
+    let btrfs = btrfs.map(|(place, own, content)| (*place, Kind::Btrfs(own.clone()), own.generation, *content));
     let mut by_id: HashMap<[u8; 16], Vec<Version>> = HashMap::new();
     for own in ext4.chain(xfs).chain(btrfs) {
         by_id.entry(own.1.id()).or_default().push(own);
@@ -183,11 +186,11 @@ fn inner(scan: &Scan) -> Vec<Vec<Sighting>> {
     });
     // The first block first, and the latest.
     let mut versions: BTreeMap<(u64, u64), Vec<Sighting>> = BTreeMap::new();
-    for (place, kind, age, sum) in most.map(|(_, all)| all).unwrap_or_default() {
+    for (place, kind, age, content) in most.map(|(_, all)| all).unwrap_or_default() {
         let version = versions.entry((kind.super_block(), u64::MAX - age)).or_default();
-        match version.iter_mut().find(|(system, _)| system.sum == sum) {
+        match version.iter_mut().find(|(system, _)| system.content == content) {
             Some((_, places)) => places.push(place),
-            None => version.push((System { base: Base::Inner(kind), sum }, vec![place])),
+            None => version.push((System { base: Base::Inner(kind), content }, vec![place])),
         }
     }
     versions.into_values().collect()
@@ -223,7 +226,8 @@ impl<S: Source> Search<'_, S> {
             retain_known(&mut candidates);
             is_complete &= self.check(&mut candidates).await;
         }
-        candidates.retain(|candidate| !candidate.disagrees);
+        let missed = self.scan.seen.missed();
+        candidates.retain(|candidate| !candidate.disagrees && !candidate.leaves_out_another(missed, all.len()));
         if candidates.is_empty() {
             let reason = format!("{} was seen, and no shape of these members fits it", self.system.name());
             return (Verdict::Nothing(reason), None);
@@ -394,7 +398,7 @@ impl<S: Source> Search<'_, S> {
                 order,
                 fits,
                 against: against + clues.missed * (MARGIN + 1),
-                faults: against.saturating_sub(ends) + clues.missed,
+                faults: against.saturating_sub(ends.min(FAULTY_ENDS)) + clues.missed,
                 unusual,
                 is_checked: false,
                 agreements: 0,
@@ -468,7 +472,7 @@ impl<S: Source> Search<'_, S> {
                     order: vec![Some(*member)],
                     fits: total - against,
                     against: against + missed * (MARGIN + 1),
-                    faults: against.saturating_sub(ends) + missed,
+                    faults: against.saturating_sub(ends.min(FAULTY_ENDS)) + missed,
                     unusual: unusual + weak.iter().filter(|clue| lacks(clue)).count() as u64,
                     is_checked: false,
                     agreements: 0,
@@ -481,10 +485,10 @@ impl<S: Source> Search<'_, S> {
         candidates
     }
 
-    /// Adds a single member to the mirror that reads the same.
+    /// Adds a single member to the mirror that reads the same, wherever both can be read.
     fn join(&self, mirrors: &mut Vec<Candidate>, one: Candidate) {
         let equal =
-            |other: &&mut Candidate| other.offset == one.offset && other.reads_as(&one, self.scan, self.system.span());
+            |other: &&mut Candidate| other.offset == one.offset && other.is_copy(&one, self.scan, self.system.span());
         let Some(other) = mirrors.iter_mut().find(equal) else { return mirrors.push(one) };
         if one.order.iter().any(|member| other.order.contains(member)) {
             return;

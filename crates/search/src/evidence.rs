@@ -18,8 +18,8 @@ use std::collections::HashSet;
 #[derive(Debug, Clone)]
 pub(crate) struct System {
     pub(crate) base: Base,
-    /// The sum of the block by which it was seen.
-    pub(crate) sum: u32,
+    /// The content of the block by which it was seen.
+    pub(crate) content: u64,
 }
 
 /// What is at the start of an array.
@@ -252,7 +252,7 @@ impl<S: Source> Frame<'_, S> {
     /// Collects the clues.
     pub(crate) async fn clues(&self, system: &System) -> Clues {
         // The latest superblock is at its place, or this is a view of the file system as it was before.
-        let own = Expected::new(system.first_block(), Want::Sum(system.sum));
+        let own = Expected::new(system.first_block(), Want::Content(system.content));
         if !matches!(self.clue(own, &mut 0).await, Look::Clue(_)) {
             return Clues::none();
         }
@@ -287,7 +287,7 @@ impl<S: Source> Frame<'_, S> {
                     Look::Clue(clue) => {
                         let end = match known.want {
                             Want::End(end) if clue.members != 0 && clue.lost == [0; COPIES] => Some(end),
-                            Want::End(_) | Want::Sum(_) | Want::Data => None,
+                            Want::End(_) | Want::Sum(_) | Want::Content(_) | Want::Data => None,
                         };
                         open.extend(end.map(|end| (clues.len(), end)));
                         clues.push(clue);
@@ -337,7 +337,7 @@ impl<S: Source> Frame<'_, S> {
             return Look::Unknown;
         }
         match (!is_seen, known.want) {
-            (true, Want::Sum(_)) => Look::Nowhere,
+            (true, Want::Sum(_) | Want::Content(_)) => Look::Nowhere,
             (true, Want::End(_)) if shortest > 0 => Look::Nowhere,
             (true, Want::Data | Want::End(_)) => Look::Zeros,
             (false, _) => {
@@ -366,11 +366,11 @@ impl<S: Source> Frame<'_, S> {
             let clue = Clue { lost: [lost; COPIES], ..Clue::held_by(&known, members | lost) };
             return if members == 0 { Look::Unknown } else { Look::Clue(clue) };
         }
-        let xor = summaries.iter().fold(0, |all, (_, summary)| all ^ summary.sum);
+        let xor = summaries.iter().fold(0, |all, (_, summary)| all ^ summary.content());
         match known.want {
-            Want::Sum(sum) => {
-                let without = holding(&|summary| xor ^ summary.sum == sum);
-                let in_xor = xor == sum;
+            Want::Sum(_) | Want::Content(_) => {
+                let without = holding(&|summary| known.want.is_content(xor ^ summary.content()));
+                let in_xor = known.want.is_content(xor);
                 match members | without {
                     0 if !in_xor => Look::Nowhere,
                     _ => Look::Clue(Clue { in_xor, without, ..Clue::held_by(&known, members) }),

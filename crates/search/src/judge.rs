@@ -3,6 +3,7 @@
 use crate::crc::BLOCK;
 use crate::decide::MARGIN;
 use crate::scan::Scan;
+use crate::seen::Missed;
 use crate::shape::{Shape, copies};
 use disk::Source;
 use format::geometry::{Geometry, Level, Parity, Role, Stripe};
@@ -40,6 +41,8 @@ pub(crate) struct Candidate {
 pub(crate) const COMPARED_MAX: usize = 200_000;
 /// Blocks at which parity or copies have to agree to rule out shapes in which there is nothing to compare.
 const AGREES: u64 = 64;
+/// Copies of each other lack at most this part of their blocks.
+const COPIES_LOST_PART: u64 = 10;
 /// Blocks of which Q is computed, where P and all data agree already, and where a member is missing: then Q alone
 /// tells whether another one is stale.
 const Q_CHECKS: usize = 384;
@@ -88,6 +91,15 @@ impl Candidate {
         disks.saturating_sub(self.order.iter().flatten().count())
     }
 
+    /// Whether a block of the file system shows that another of `disks` members is stale than the one that it leaves out.
+    /// Told by the xor of all but one, which means something at levels with one parity.
+    pub(crate) fn leaves_out_another(&self, missed: Missed, disks: usize) -> bool {
+        let members = self.order.iter().flatten().fold(0, |all, member| all | 1 << member);
+        let left_out = (0..disks).filter(|disk| members >> disk & 1 == 0).fold(0, |all, disk| all | 1 << disk);
+        let has_parity = matches!(self.shape.level, Level::Raid4 | Level::Raid5);
+        has_parity && self.left_out(disks) == 1 && !self.is_whole() && missed.refutes(members, left_out)
+    }
+
     /// Whether redundancy shows that no member in it is stale. `disks` are all that were given; if all of them are in
     /// it, none was chosen to be left out.
     pub(crate) fn is_proved(&self, disks: usize) -> bool {
@@ -133,6 +145,11 @@ impl Candidate {
         places
     }
 
+    /// Whether any block from which it would read `block` could not be read.
+    fn is_unreadable(&self, scan: &Scan, block: u64) -> bool {
+        self.places(block).into_iter().any(|(member, at)| scan.is_unreadable(member, at))
+    }
+
     /// Whether both read the same in the first `blocks` blocks, as far as these were read. What cannot be read is the same
     /// only in the same places.
     pub(crate) fn reads_as(&self, other: &Self, scan: &Scan, blocks: u64) -> bool {
@@ -144,9 +161,25 @@ impl Candidate {
             _ => {
                 let (own, theirs) = (self.places(block), other.places(block));
                 let are_same = own.len() == theirs.len() && own.iter().all(|place| theirs.contains(place));
-                are_same || !own.iter().chain(&theirs).any(|(member, at)| scan.is_unreadable(*member, *at))
+                are_same || !self.is_unreadable(scan, block) && !other.is_unreadable(scan, block)
             }
         })
+    }
+
+    /// Whether both are copies of each other: they read the same in the first `blocks` blocks, as far as these were read of
+    /// both, and that is nearly all.
+    pub(crate) fn is_copy(&self, other: &Self, scan: &Scan, blocks: u64) -> bool {
+        let blocks = blocks.min(self.blocks()).min(other.blocks());
+        let step = (blocks / COMPARED_MAX as u64).max(1);
+        let (mut compared, mut lost) = (0, 0);
+        for block in (0..blocks).step_by(step as usize) {
+            match (self.reads(scan, block), other.reads(scan, block)) {
+                (Some(own), Some(theirs)) if own != theirs => return false,
+                (Some(_), Some(_)) => compared += 1,
+                _ => lost += u64::from(self.is_unreadable(scan, block) || other.is_unreadable(scan, block)),
+            }
+        }
+        lost <= compared / COPIES_LOST_PART
     }
 
     /// Blocks at which parity or copies agree and which are not zeros, where the first `blocks` blocks of the array are;

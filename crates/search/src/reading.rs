@@ -74,8 +74,14 @@ impl<'a, 'b, S: Source> Reader<'a, 'b, S> {
 
     /// The sum of what `choice` holds, if all of it was read in the pass over the members.
     fn sum(&self, choice: Choice) -> Option<u32> {
+        self.content(choice).map(|content| content as u32)
+    }
+
+    /// The content of what `choice` holds, if all of it was read in the pass over the members.
+    fn content(&self, choice: Choice) -> Option<u64> {
         let members = self.frame.members.iter().filter(|member| choice.members >> **member & 1 == 1);
-        members.map(|member| self.frame.scan.summary(*member, choice.at)).try_fold(0, |all, own| Some(all ^ own?.sum))
+        let mut summaries = members.map(|member| self.frame.scan.summary(*member, choice.at));
+        summaries.try_fold(0, |all, own| Some(all ^ own?.content()))
     }
 
     /// The choices for the blocks of a chunk: each is one of [`Reader::choices`] for all of them, as they are on one
@@ -164,7 +170,7 @@ impl<S: Source> Finder for Reader<'_, '_, S> {
         // No block that is looked for is all zeros, and what is not right is not looked at again.
         let mut tried = HashSet::from([0]);
         for choice in self.choices(block) {
-            if self.sum(choice).is_some_and(|sum| !tried.insert(sum)) {
+            if self.content(choice).is_some_and(|content| !tried.insert(content)) {
                 continue;
             }
             let bytes = self.bytes(choice).await;

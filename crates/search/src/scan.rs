@@ -3,7 +3,7 @@
 //! Memory is bounded: sixteen bytes for each 4 KiB that were read. Of members that are longer than the budget, the start
 //! is read, and windows at equal distances, the same on each member.
 
-use crate::crc::{BLOCK, fold, sum};
+use crate::crc::{BLOCK, content, fold, joined, sum};
 use crate::overwritten;
 use crate::seen::{Holder, Place, Seen, Want};
 use disk::Source;
@@ -44,13 +44,13 @@ impl Summary {
 
     /// What tells contents apart, and adds up as the sum does.
     pub(crate) fn content(self) -> u64 {
-        u64::from(self.fold) << 32 | u64::from(self.sum)
+        joined(self.sum, self.fold)
     }
 
     /// Whether the block is what a file system wants it to be.
     pub(crate) fn is(self, want: Want) -> bool {
         match want {
-            Want::Sum(sum) => self.sum == sum,
+            Want::Sum(_) | Want::Content(_) => want.is_content(self.content()),
             Want::End(end) => (1..=end).contains(&self.end),
             Want::Data => self.end > 0,
         }
@@ -206,7 +206,7 @@ impl Scan {
             let summary = Summary::of(block);
             if summary.end > 0 {
                 let place = Place { holder, disk, at: position / BLOCK as u64 + index as u64 };
-                self.seen.look(place, summary.sum, block);
+                self.seen.look(place, summary.content(), block);
             }
             summaries.push(summary);
         }
@@ -225,7 +225,7 @@ impl Scan {
             let rest: Vec<u8> = xor.iter().zip(own).map(|(xor, own)| xor ^ own).collect();
             let at = position / BLOCK as u64 + index as u64;
             let place = Place { holder: Holder::XorWithoutOne, disk, at };
-            self.seen.look(place, sum(&rest), &rest);
+            self.seen.look(place, content(&rest), &rest);
         }
     }
 
@@ -266,11 +266,11 @@ impl Scan {
     /// Distances in blocks at which members repeat what others hold: where far copies of RAID-10 may be. The most
     /// frequent first.
     pub(crate) fn strides(&self) -> Vec<u64> {
-        let mut seen: HashMap<u32, Vec<(usize, u64)>> = HashMap::new();
+        let mut seen: HashMap<u64, Vec<(usize, u64)>> = HashMap::new();
         for window in &self.windows {
             for (disk, summaries) in window.summaries.iter().enumerate() {
                 for (at, summary) in (window.at..).zip(summaries).filter(|(_, summary)| is_sampled(summary)) {
-                    let places = seen.entry(summary.sum).or_default();
+                    let places = seen.entry(summary.content()).or_default();
                     if places.len() <= REPEATS_MAX {
                         places.push((disk, at));
                     }

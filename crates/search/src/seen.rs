@@ -4,7 +4,7 @@
 //! like the data it protects, and a journal holds copies, so that what is seen is a claim and no proof.
 
 use crate::{btrfs, ext4, outer, xfs};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// What held a block, the least trusted first: members of other shapes have nothing but noise in their xor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,23 +31,23 @@ pub(crate) struct Place {
 /// All that was recognized.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Superblocks of ext2, ext3 and ext4, with their block's sum: at the start of a file system, and copies.
-    pub(crate) ext4: Vec<(Place, ext4::Super, u32)>,
+    /// Superblocks of ext2, ext3 and ext4, with their block's content: at the start of a file system, and copies.
+    pub(crate) ext4: Vec<(Place, ext4::Super, u64)>,
     /// What is XFS's.
     pub(crate) xfs: xfs::Seen,
     /// What is Btrfs's.
     pub(crate) btrfs: btrfs::Seen,
-    /// First blocks of what file systems lie in, with their block's sum.
-    pub(crate) outer: Vec<(Place, outer::First, u32)>,
+    /// First blocks of what file systems lie in, with their block's content.
+    pub(crate) outer: Vec<(Place, outer::First, u64)>,
 }
 
 impl Seen {
     /// Looks at a block that is not zero.
-    pub(crate) fn look(&mut self, place: Place, sum: u32, block: &[u8]) {
-        self.ext4.extend(ext4::Super::of(block).map(|found| (place, found, sum)));
-        self.outer.extend(outer::First::of(block).map(|found| (place, found, sum)));
-        self.xfs.look(place, sum, block);
-        self.btrfs.look(place, sum, block);
+    pub(crate) fn look(&mut self, place: Place, content: u64, block: &[u8]) {
+        self.ext4.extend(ext4::Super::of(block).map(|found| (place, found, content)));
+        self.outer.extend(outer::First::of(block).map(|found| (place, found, content)));
+        self.xfs.look(place, content, block);
+        self.btrfs.look(place, content, block);
     }
 
     /// The file systems whose first superblock a member holds.
@@ -79,21 +79,68 @@ impl Seen {
         is_any && self.xfs.supers.is_empty() && is_ext4
     }
 
+    /// Which member has missed a write. At a place where members disagree, one holds a version of a block, and the xor of the
+    /// others another. If its own is the older one, the member is stale; if it is the newer one, another member is.
+    pub(crate) fn missed(&self) -> Missed {
+        let supers = self.ext4.iter().map(|(place, own, _)| (*place, own.id, own.super_block(), own.lifetime_kib));
+        let of_btrfs =
+            self.btrfs.supers.iter().map(|(place, own, _)| (*place, own.id, own.super_block, own.generation));
+        let versions = || supers.clone().chain(of_btrfs.clone()).chain(self.xfs.versions());
+        let others = versions().filter(|(place, ..)| place.holder == Holder::XorWithoutOne);
+        let others: HashMap<_, u64> =
+            others.map(|(place, id, block, age)| ((place.disk, place.at, id, block), age)).collect();
+        let mut missed = Missed::default();
+        for (place, id, block, age) in versions().filter(|(place, ..)| place.holder == Holder::Member) {
+            let theirs = others.get(&(place.disk, place.at, id, block)).copied().unwrap_or(age);
+            missed.older |= u64::from(age < theirs) << place.disk;
+            missed.newer |= u64::from(age > theirs) << place.disk;
+        }
+        missed
+    }
+
     /// Whether [`Seen::look`] might see something in a block of which `word` gives the word at a multiple of 8 bytes.
     pub(crate) fn may_be(word: impl Fn(usize) -> [u8; 8]) -> bool {
         ext4::may_be(&word) || xfs::may_be(&word) || btrfs::may_be(&word) || outer::may_be(&word)
     }
 }
 
+/// Members, as bits, that hold an older version of a block than the xor of all others, and those that hold a newer one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Missed {
+    pub(crate) older: u64,
+    pub(crate) newer: u64,
+}
+
+impl Missed {
+    /// Whether it shows that this shape of one parity, with a member left out as stale, leaves out the wrong one.
+    pub(crate) fn refutes(self, members: u64, left_out: u64) -> bool {
+        // Only one member can be told; more have missed different writes.
+        self.older.count_ones() <= 1 && (self.older & members != 0 || self.newer & left_out != 0)
+    }
+}
+
 /// What a block of the file system has to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Want {
-    /// This content, by its sum.
+    /// A content with this sum, which another block holds. Blocks that end with their own CRC all have the same.
     Sum(u32),
+    /// This content, of a block that was seen.
+    Content(u64),
     /// The end of a file: nothing but zeros from this byte on, and usually something before.
     End(u16),
     /// A part of a file, which is usually not all zeros.
     Data,
+}
+
+impl Want {
+    /// Whether a block of a known content, as [`crate::crc::content`] gives it, is this.
+    pub(crate) fn is_content(self, content: u64) -> bool {
+        match self {
+            Self::Sum(sum) => content as u32 == sum,
+            Self::Content(own) => content == own,
+            Self::End(_) | Self::Data => false,
+        }
+    }
 }
 
 /// A block of the file system, and what is known of it.
@@ -160,12 +207,12 @@ pub(crate) struct Walk {
 impl Walk {
     /// Notes the block that was found at `block`.
     pub(crate) fn note(&mut self, block: u64, found: &[u8]) {
-        self.expected.push(Expected::new(block, Want::Sum(crate::crc::sum(found))));
+        self.expected.push(Expected::new(block, Want::Content(crate::crc::content(found))));
     }
 
     /// Notes what the block at `block` is in nearly all file systems.
     pub(crate) fn note_likely(&mut self, block: u64, content: &[u8]) {
-        self.likely.push(Expected::new(block, Want::Sum(crate::crc::sum(content))));
+        self.likely.push(Expected::new(block, Want::Content(crate::crc::content(content))));
     }
 
     /// Notes that a block was not found, if all that the members have there was looked at.
@@ -265,10 +312,39 @@ mod tests {
         ] {
             let mut seen = Seen::default();
             for (disk, block) in blocks.iter().enumerate() {
-                seen.look(Place { holder: Holder::Member, disk, at: 0 }, disk as u32, block);
+                seen.look(Place { holder: Holder::Member, disk, at: 0 }, disk as u64, block);
             }
             assert_eq!(seen.ext4.len(), blocks.len(), "each is one");
             assert_eq!(seen.is_settled(), expected, "{:?}", seen.ext4);
+        }
+    }
+
+    #[test]
+    fn the_later_of_two_versions_at_one_place_tells_which_member_has_missed_a_write() {
+        let member = |disk, at, kib| (Place { holder: Holder::Member, disk, at }, kib);
+        let others = |disk, at, kib| (Place { holder: Holder::XorWithoutOne, disk, at }, kib);
+        let missed = |older, newer| Missed { older, newer };
+        for (versions, expected) in [
+            (vec![member(1, 0, 9)], missed(0, 0)),
+            (vec![member(1, 0, 9), others(1, 0, 9)], missed(0, 0)),
+            (vec![member(1, 0, 8), others(1, 0, 9)], missed(0b10, 0)),
+            (vec![others(1, 0, 8), member(1, 0, 9)], missed(0, 0b10)),
+            (vec![member(1, 0, 8), others(2, 0, 9)], missed(0, 0)), // of another member
+            (vec![member(1, 0, 8), others(1, 7, 9)], missed(0, 0)), // at another place
+            (vec![member(0, 0, 8), others(0, 0, 9), member(2, 5, 9), others(2, 5, 8)], missed(0b1, 0b100)),
+        ] {
+            let mut seen = Seen::default();
+            versions.iter().for_each(|(place, kib)| seen.look(*place, *kib, &ext4(1, 5, *kib, true)));
+            assert_eq!(seen.missed(), expected, "{versions:?}");
+        }
+        for (older, newer, members, left_out, expected) in [
+            (0, 0, 0b011, 0b100, false),
+            (0b100, 0, 0b011, 0b100, false),
+            (0b001, 0, 0b011, 0b100, true),      // a stale one is in it
+            (0, 0b100, 0b011, 0b100, true),      // a current one is left out
+            (0b011, 0b100, 0b011, 0b100, false), // more than one can have missed
+        ] {
+            assert_eq!(missed(older, newer).refutes(members, left_out), expected, "{older:b} {newer:b}");
         }
     }
 }

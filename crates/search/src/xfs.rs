@@ -28,7 +28,7 @@ struct Addressed {
     block: u64,
     place: Place,
     sequence: u64,
-    sum: u32,
+    content: u64,
 }
 
 /// Which version of a block this is: later ones are greater, and what members hold is greater than any xor of them.
@@ -44,7 +44,7 @@ struct Inodes {
     first: u64,
     place: Place,
     sequence: u64,
-    sum: u32,
+    content: u64,
     /// The address of a file's last block, and the bytes of the file in it.
     ends: Vec<(u64, u16)>,
     /// The addresses and lengths of files' extents.
@@ -54,42 +54,42 @@ struct Inodes {
 /// All that was recognized.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Superblocks, one of each group, with their block's sequence number and sum.
-    pub(crate) supers: Vec<(Place, Super, u64, u32)>,
+    /// Superblocks, one of each group, with their block's sequence number and content.
+    pub(crate) supers: Vec<(Place, Super, u64, u64)>,
     addressed: Vec<Addressed>,
     inodes: Vec<Inodes>,
 }
 
 impl Seen {
     /// Looks at a block.
-    pub(crate) fn look(&mut self, place: Place, sum: u32, block: &[u8]) {
+    pub(crate) fn look(&mut self, place: Place, content: u64, block: &[u8]) {
         match be32(block, 0) {
-            SUPER => self.look_at_group(place, sum, block),
-            word if SHORT_BLOCKS.contains(&word) => self.add(place, sum, block, [52, 16, 24, 32]),
-            LONG_BLOCK => self.add(place, sum, block, [64, 24, 32, 40]),
-            word if DIRECTORY_BLOCKS.contains(&word) => self.add(place, sum, block, [4, 8, 16, 24]),
-            word if word >> 16 == 0x494e => self.look_at_inodes(place, sum, block),
+            SUPER => self.look_at_group(place, content, block),
+            word if SHORT_BLOCKS.contains(&word) => self.add(place, content, block, [52, 16, 24, 32]),
+            LONG_BLOCK => self.add(place, content, block, [64, 24, 32, 40]),
+            word if DIRECTORY_BLOCKS.contains(&word) => self.add(place, content, block, [4, 8, 16, 24]),
+            word if word >> 16 == 0x494e => self.look_at_inodes(place, content, block),
             _ if matches!(be16(block, 8), 0x3df1 | 0x3dff | 0x3ebe | 0x3bee) => {
-                self.add(place, sum, block, [12, 16, 24, 32]);
+                self.add(place, content, block, [12, 16, 24, 32]);
             }
             _ => {}
         }
     }
 
     /// Adds a block with its CRC, address, sequence number and uuid at these places.
-    fn add(&mut self, place: Place, sum: u32, block: &[u8], [crc_at, block_at, sequence_at, id_at]: [usize; 4]) {
+    fn add(&mut self, place: Place, content: u64, block: &[u8], [crc_at, block_at, sequence_at, id_at]: [usize; 4]) {
         if holds_own(block, crc_at) {
             self.addressed.push(Addressed {
                 id: id(block, id_at),
                 block: be64(block, block_at) / 8,
                 place,
                 sequence: be64(block, sequence_at),
-                sum,
+                content,
             });
         }
     }
 
-    fn look_at_group(&mut self, place: Place, sum: u32, block: &[u8]) {
+    fn look_at_group(&mut self, place: Place, content: u64, block: &[u8]) {
         let sector = usize::from(be16(block, 102));
         let valid = be16(block, 100) & 15 == 5 && be32(block, 4) as usize == BLOCK && sector >= 512;
         if !valid || !block.get(..sector).is_some_and(|sector| holds_own(sector, 224)) {
@@ -113,10 +113,18 @@ impl Seen {
         if found.group_log > 40 || found.inodes_log > 16 {
             return;
         }
-        self.supers.push((place, Super { group: be32(header, 8), ..found }, be64(header, 208), sum));
+        self.supers.push((place, Super { group: be32(header, 8), ..found }, be64(header, 208), content));
     }
 
-    fn look_at_inodes(&mut self, place: Place, sum: u32, block: &[u8]) {
+    /// The versions of blocks that were seen: where, of which file system, which block, and when it was written.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = (Place, [u8; 16], u64, u64)> {
+        let supers = self.supers.iter().map(|(place, own, age, _)| (*place, own.id, own.super_block(), *age));
+        let addressed = self.addressed.iter().map(|own| (own.place, own.id, own.block, own.sequence));
+        let inodes = self.inodes.iter().map(|own| (own.place, own.id, own.first, own.sequence));
+        supers.chain(addressed).chain(inodes)
+    }
+
+    fn look_at_inodes(&mut self, place: Place, content: u64, block: &[u8]) {
         // The size of an inode is a field of the superblock. The CRC tells which one it is.
         let Some(bytes) = [512, 1024, 2048, 256].into_iter().find(|bytes| holds_own(&block[..*bytes], 100)) else {
             return;
@@ -130,7 +138,7 @@ impl Seen {
             first: be64(block, 152),
             place,
             sequence: block.chunks_exact(bytes).map(|inode| be64(inode, 112)).max().unwrap_or(0),
-            sum,
+            content,
             ends: block.chunks_exact(bytes).filter_map(end_of).collect(),
             data: block.chunks_exact(bytes).flat_map(extents_of).map(|(_, start, count)| (start, count)).collect(),
         });
@@ -141,33 +149,34 @@ impl Seen {
     pub(crate) fn expected(&self, found: &Super, held: &dyn Fn(Place) -> Option<Holder>) -> Vec<Expected> {
         let version = |place: Place, sequence: u64| Some(Version { holder: held(place)?, sequence });
         // One version of those in each kind of xor, as the level decides which of the two counts.
-        let mut newest: HashMap<(u64, Holder), (Version, u32)> = HashMap::new();
-        let mut add = |block: u64, version: Option<Version>, sum: u32| {
+        let mut newest: HashMap<(u64, Holder), (Version, u64)> = HashMap::new();
+        let mut add = |block: u64, version: Option<Version>, content: u64| {
             let Some(version) = version else { return };
-            let entry = newest.entry((block, version.holder)).or_insert((version, sum));
+            let entry = newest.entry((block, version.holder)).or_insert((version, content));
             if entry.0 < version {
-                *entry = (version, sum);
+                *entry = (version, content);
             }
         };
-        for (place, own, sequence, sum) in self.supers.iter().filter(|(_, own, ..)| own.id == found.id) {
-            add(own.super_block(), version(*place, *sequence), *sum);
+        for (place, own, sequence, content) in self.supers.iter().filter(|(_, own, ..)| own.id == found.id) {
+            add(own.super_block(), version(*place, *sequence), *content);
         }
-        for Addressed { block, place, sequence, sum, .. } in self.addressed.iter().filter(|own| own.id == found.id) {
-            add(*block, version(*place, *sequence), *sum);
+        for Addressed { block, place, sequence, content, .. } in self.addressed.iter().filter(|own| own.id == found.id)
+        {
+            add(*block, version(*place, *sequence), *content);
         }
         let inodes = || self.inodes.iter().filter(|own| own.id == found.id);
         let block_of = |inodes: &Inodes| found.linear(inodes.first >> found.inodes_log);
-        inodes().for_each(|own| add(block_of(own), version(own.place, own.sequence), own.sum));
+        inodes().for_each(|own| add(block_of(own), version(own.place, own.sequence), own.content));
         let held: HashSet<u64> = newest.keys().filter(|key| key.1 == Holder::Member).map(|key| key.0).collect();
         newest.retain(|(block, holder), _| *holder == Holder::Member || !held.contains(block));
         let mut expected: HashSet<Expected> = HashSet::new();
-        for ((block, holder), (_, sum)) in &newest {
-            expected.insert(Expected { block: *block, want: Want::Sum(*sum), holder: *holder, by: None });
+        for ((block, holder), (_, content)) in &newest {
+            expected.insert(Expected { block: *block, want: Want::Content(*content), holder: *holder, by: None });
         }
         // Only inodes in the latest version of their block count.
         let newest_holder = |own: &Inodes| {
             let version = version(own.place, own.sequence)?;
-            let is_newest = newest.get(&(block_of(own), version.holder)) == Some(&(version, own.sum));
+            let is_newest = newest.get(&(block_of(own), version.holder)) == Some(&(version, own.content));
             is_newest.then_some(version.holder)
         };
         for (own, holder) in inodes().filter_map(|own| Some((own, newest_holder(own)?))) {
