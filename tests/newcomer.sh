@@ -9,6 +9,8 @@
 set -euo pipefail
 suite=$1 package=$(realpath "$2") disks=$(realpath "$3") directory=$4
 cd "$directory"
+# Mounts and servers end with this script, however it ends: what removes its directory must not meet the machine's /dev.
+[ -n "${NEWCOMER:-}" ] || NEWCOMER=1 exec unshare --mount --pid --fork --kill-child "$0" "$suite" "$package" "$disks" "$PWD"
 
 mmdebstrap --quiet --mode=root --variant=minbase "$suite" "$suite" http://deb.debian.org/debian
 # As a person's system reaches the archive.
@@ -18,12 +20,7 @@ mkdir -p "$suite/srv"
 cp "$package" "$suite/srv/mdspace.deb"
 cp --sparse=always "$disks"/disk?.img "$suite/srv/"
 mount -t proc proc "$suite/proc"
-mount --rbind --make-rslave /dev "$suite/dev"
-leave() {
-    umount --recursive --lazy "$suite/dev"
-    umount "$suite/proc"
-}
-trap leave EXIT
+mount --rbind /dev "$suite/dev"
 
 lines=()
 goal() { # WORDS: of the table's row

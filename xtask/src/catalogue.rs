@@ -506,7 +506,7 @@ to rewrite it: cargo xtask lab"
 }
 
 fn reported_cases(log: &mut Log) -> Result<Verdict> {
-    if Command::new("id").arg("-u").output()?.stdout.trim_ascii() != b"0" {
+    if !setup::is_root()? {
         return Ok(Verdict::Skipped("needs root, for a file system that fills up".into()));
     }
     build_released(log)?;
@@ -548,8 +548,7 @@ fn layers(log: &mut Log) -> Result<Verdict> {
 
 fn fuse(log: &mut Log) -> Result<Verdict> {
     build(log)?;
-    let root_user = Command::new("id").arg("-u").output()?.stdout.trim_ascii() == b"0";
-    if !root_user || !Path::new("/dev/fuse").exists() || !Path::new("/dev/loop-control").exists() {
+    if !setup::is_root()? || !Path::new("/dev/fuse").exists() || !Path::new("/dev/loop-control").exists() {
         return Ok(Verdict::Skipped("needs root, /dev/fuse and loop devices".into()));
     }
     let place = Scratch::create("fuse")?;
@@ -828,8 +827,7 @@ const ATTACK_SECONDS: &str = "45";
 
 fn attack(log: &mut Log) -> Result<Verdict> {
     build(log)?;
-    let root_user = Command::new("id").arg("-u").output()?.stdout.trim_ascii() == b"0";
-    if !root_user || !Path::new("/dev/fuse").exists() || !Path::new("/dev/loop-control").exists() {
+    if !setup::is_root()? || !Path::new("/dev/fuse").exists() || !Path::new("/dev/loop-control").exists() {
         return Ok(Verdict::Skipped("needs root, /dev/fuse and loop devices".into()));
     }
     let place = Scratch::create("attack")?;

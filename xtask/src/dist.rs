@@ -14,9 +14,9 @@ use crate::catalogue::Scratch;
 use crate::cross;
 use crate::cross::musl::{self, MACHINES, Machine};
 use crate::package::{self, Libraries};
-use crate::root;
 use crate::steps::{Log, Verdict};
 use crate::systems::table::Record;
+use crate::{root, setup};
 
 /// The largest size of a command.
 const BYTES_MAX: u64 = 20_000_000;
@@ -90,7 +90,7 @@ fn make_packages(log: &mut Log, place: &Path, tree: &Path) -> Result<[PathBuf; 2
 
 /// The step `static`.
 pub(crate) fn static_command(log: &mut Log) -> Result<Verdict> {
-    if !is_root()? {
+    if !setup::is_root()? {
         return Ok(Verdict::Skipped("needs root, for a root directory of its own".into()));
     }
     let [machine, _] = &MACHINES;
@@ -111,7 +111,7 @@ pub(crate) fn static_command(log: &mut Log) -> Result<Verdict> {
 
 /// Uses an image that was built; returns what came of it.
 fn try_image(log: &mut Log, place: &Path, image: &Path) -> Result<String> {
-    if !is_root()? {
+    if !setup::is_root()? {
         return Ok("the image NOT tried, as that needs root".into());
     }
     let tried = place.join("tried");
@@ -122,7 +122,7 @@ fn try_image(log: &mut Log, place: &Path, image: &Path) -> Result<String> {
 
 /// Installs a package for this machine into several versions of Debian; returns what came of it.
 fn install_in_debian(log: &mut Log, place: &Path, package: &Path) -> Result<String> {
-    if !is_root()? {
+    if !setup::is_root()? {
         return Ok("the package NOT installed in other systems, as that needs root".into());
     }
     let tried = place.join("places");
@@ -169,8 +169,4 @@ fn build_image(log: &mut Log, place: &Path, machines: &[Machine], from: &Path, a
     log.run(build.args(["--manifest", &name, "--file", "dist/Containerfile"]).arg(&context))?;
     let archive = format!("oci-archive:{}:{name}", archive.to_str().context("a path in UTF-8")?);
     log.run(&mut buildah(&["manifest", "push", "--quiet", "--all", &name, &archive]))
-}
-
-fn is_root() -> Result<bool> {
-    Ok(Command::new("id").arg("-u").output()?.stdout.trim_ascii() == b"0")
 }

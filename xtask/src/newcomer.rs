@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use crate::catalogue::{self, Scratch};
 use crate::guest::Guest;
 use crate::steps::{Log, Verdict};
-use crate::{package, root};
+use crate::{package, root, setup};
 
 /// What makes the package, the disks of a NAS, and a bare system.
 pub(crate) const NEEDS: &[&str] =
@@ -25,6 +25,9 @@ const SUITES: [&str; 2] = ["bookworm", "trixie"];
 const GOALS: usize = 4;
 
 pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
+    if !setup::is_root()? {
+        return Ok(Verdict::Skipped("needs root, for a root directory of its own".into()));
+    }
     catalogue::build_released(log)?;
     let made = package::make_of_release()?;
     let place = Scratch::create("newcomer")?;
@@ -41,4 +44,22 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
         println!("{}", rows.join("\n"));
     }
     Ok(Verdict::Passed(format!("in {}", SUITES.join(" and "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_what_the_script_types() {
+        let read = |path: &str| fs::read_to_string(root().join(path)).expect("it is there");
+        let page = read("docs/systems.md").replace(" \\\n   ", "");
+        let script = read("tests/newcomer.sh");
+        let typed: Vec<&str> =
+            script.lines().filter_map(|line| line.strip_prefix("type \"")?.split('"').next()).collect();
+        assert_eq!(typed.len(), 11, "{typed:?}");
+        for command in typed {
+            assert!(page.lines().any(|line| line == command), "not on the page: {command}");
+        }
+    }
 }

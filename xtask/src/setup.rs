@@ -123,7 +123,7 @@ fn starts(program: &str) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-fn is_root() -> Result<bool> {
+pub(crate) fn is_root() -> Result<bool> {
     let output = Command::new("id").arg("-u").output()?;
     Ok(output.stdout.trim_ascii() == b"0")
 }

@@ -10,6 +10,14 @@ const FEW_FIT: u64 = 4;
 /// Blocks at which Q of RAID-6 has to agree to prove that no member is stale.
 const Q_PROVES: u64 = 16;
 
+/// Ends of files that a fault of the medium may have changed, where all else is in its place.
+const FAULTY_ENDS: u64 = 1;
+
+/// Of the known blocks `against` a candidate, `ends` of which are ends of files, those that no fault of the medium excuses.
+pub(crate) fn faults(against: u64, ends: u64) -> u64 {
+    against.saturating_sub(ends.min(FAULTY_ENDS))
+}
+
 /// Keeps those that fit many of the known blocks that another fits, against which nearly nothing speaks. A shape that has
 /// unreadable blocks where others are known fits few, and nothing speaks against it.
 pub(crate) fn retain_known(candidates: &mut Vec<Candidate>) {
@@ -66,7 +74,7 @@ mod tests {
     use super::*;
     use crate::shape::Shape;
 
-    /// A candidate of three members with chunks of 64 KiB, of which 100 known blocks fit.
+    /// A candidate of three or four members with chunks of 64 KiB, of which 100 known blocks fit.
     fn candidate(level: Level) -> Candidate {
         let slots = 3 + u16::from(level == Level::Raid6);
         let layout = match level {
@@ -110,6 +118,13 @@ mod tests {
             assert_eq!(candidates.len() == 2, counts, "{most} {against} {fits}");
         }
         retain_known(&mut Vec::new());
+    }
+
+    #[test]
+    fn one_end_of_a_file_may_be_a_fault_of_the_medium_and_nothing_else() {
+        for (against, ends, expected) in [(0, 0, 0), (1, 0, 1), (1, 1, 0), (2, 1, 1), (2, 2, 1), (3, 3, 2)] {
+            assert_eq!(faults(against, ends), expected, "{against} {ends}");
+        }
     }
 
     #[test]

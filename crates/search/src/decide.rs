@@ -3,7 +3,7 @@
 use crate::assign::{FORBIDDEN, near_best};
 use crate::compare::{Difference, Recency, difference, recencies};
 use crate::cost::{SURE, cost, ends_against, is_in_place, unexplained};
-use crate::counting::{SAMENESS_RANKS, is_doubtful, preference, retain_known, sameness};
+use crate::counting::{SAMENESS_RANKS, faults, is_doubtful, preference, retain_known, sameness};
 use crate::evidence::{Base, Clue, Clues, Frame, Kind, System};
 use crate::judge::Candidate;
 use crate::member::Member;
@@ -87,8 +87,6 @@ const UNUSUAL_TIMES: u64 = 4;
 const UNUSUAL: u64 = 16;
 /// If more than this part of the blocks cannot be read, only Q shows that no member is stale.
 const UNREADABLE_PART: u64 = 100;
-/// Ends of files that a fault of the medium may have changed, where all else is in its place.
-const FAULTY_ENDS: u64 = 1;
 /// Candidates of which parity or copies are compared. Where so many are equally good, the others stay, and nothing is decided.
 const CHECKS_MAX: u64 = 10_000;
 /// Candidates that are listed.
@@ -398,7 +396,7 @@ impl<S: Source> Search<'_, S> {
                 order,
                 fits,
                 against: against + clues.missed * (MARGIN + 1),
-                faults: against.saturating_sub(ends.min(FAULTY_ENDS)) + clues.missed,
+                faults: faults(against, ends) + clues.missed,
                 unusual,
                 is_checked: false,
                 agreements: 0,
@@ -472,7 +470,7 @@ impl<S: Source> Search<'_, S> {
                     order: vec![Some(*member)],
                     fits: total - against,
                     against: against + missed * (MARGIN + 1),
-                    faults: against.saturating_sub(ends.min(FAULTY_ENDS)) + missed,
+                    faults: faults(against, ends) + missed,
                     unusual: unusual + weak.iter().filter(|clue| lacks(clue)).count() as u64,
                     is_checked: false,
                     agreements: 0,

@@ -349,6 +349,19 @@ mod tests {
     }
 
     #[test]
+    fn two_versions_of_a_block_that_ends_with_its_own_crc_differ_by_content_alone() {
+        let version = |byte: u8| {
+            let mut block = vec![byte; BLOCK - 4];
+            block.extend(crate::crc::raw(!0, &block).to_le_bytes());
+            (Summary::of(&block), content(&block))
+        };
+        let ((old, content_of_old), (new, content_of_new)) = (version(1), version(2));
+        assert!(old.is(Want::Sum(new.sum)) && new.is(Want::Sum(old.sum)));
+        assert!(old.is(Want::Content(content_of_old)) && new.is(Want::Content(content_of_new)));
+        assert!(!old.is(Want::Content(content_of_new)) && !new.is(Want::Content(content_of_old)));
+    }
+
+    #[test]
     fn the_distance_of_far_copies_is_the_most_frequent_one_of_repeats() {
         let mut random = numbers(3);
         let blocks: Vec<Vec<u8>> = (0..120).map(|_| (0..BLOCK).map(|_| random() as u8).collect()).collect();

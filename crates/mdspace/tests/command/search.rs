@@ -84,6 +84,7 @@ fn what_an_image_lacks_by_its_map_is_no_data_and_says_nothing_against_a_shape() 
         ("--level 5 --chunk 16K --layout rs --data-offset 1M", &members[..]),
         ("--level 6 --chunk 8K --data-offset 1M", &members[..3]),
         ("--level 10 --chunk 32K --data-offset 1M", &members[..]),
+        ("--level 1 --data-offset 1M", &members[..]),
     ] {
         here.run(&format!("create {create} --size 32M --force a b c d")).ok();
         let image = ext4(&here, 24 << 20);

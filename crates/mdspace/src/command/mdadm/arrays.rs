@@ -15,7 +15,6 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::Value;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -123,9 +122,7 @@ pub(super) struct Array {
 impl Member {
     /// The numbers of its device; 0 and 0 of a file.
     pub(super) fn device_numbers(&self) -> (u32, u32) {
-        let Ok(found) = std::fs::metadata(path_of(&self.name)) else { return (0, 0) };
-        let number = found.rdev() as rustix::fs::Dev;
-        (rustix::fs::major(number), rustix::fs::minor(number))
+        io::device_numbers(&path_of(&self.name)).unwrap_or_default()
     }
 }
 

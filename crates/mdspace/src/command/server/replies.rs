@@ -135,14 +135,22 @@ impl Answer {
 
 pub(super) fn status(array: &Array, served: &Served) -> Value {
     let mut status = json(&ServedStatus { array: array.status(), last_scrub: &served.last_scrub, served });
+    add_drives(&mut status, &served.drives);
+    if served.inner.is_some() {
+        let others = status["served"]["inner"]["others"].as_array_mut();
+        others.into_iter().flatten().for_each(|other| add_drives(other, &served.drives));
+    }
+    status
+}
+
+/// Adds what is on the label of its drive to each member in an array's status.
+fn add_drives(status: &mut Value, drives: &Drives) {
     for list in ["members", "left_out"] {
         for member in status[list].as_array_mut().into_iter().flatten() {
-            let Drive { model, serial } =
-                member["name"].as_str().and_then(|name| served.drives.of(name)).unwrap_or_default();
+            let Drive { model, serial } = member["name"].as_str().and_then(|name| drives.of(name)).unwrap_or_default();
             (member["model"], member["serial"]) = (model.into(), serial.into());
         }
     }
-    status
 }
 
 fn metrics(array: &Array, served: &Served, measures: Measures) -> Snapshot {
