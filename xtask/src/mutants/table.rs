@@ -79,6 +79,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("policies::a_change_of_the_policy_may_be_interrupted_anywhere"),
     },
     Mutant {
+        name: "log-kept-without-its-anchor",
+        broken: "a partial parity log is turned on although the member whose superblock decides it has failed",
+        by: Test("policies::a_log_is_turned_on_or_refused_when_a_member_fails_anywhere"),
+    },
+    Mutant {
         name: "unfinished-log-kept",
         broken: "the log of an interrupted change of the consistency policy is believed to be in use",
         by: Test("policies::a_change_of_the_policy_may_be_interrupted_anywhere"),

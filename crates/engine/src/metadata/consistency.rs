@@ -7,13 +7,15 @@
 //! md does not start an array of which only some superblocks name a log, if a superblock that does has the most events.
 //! So a log is *turned on* in steps, each on stable storage before the next:
 //!
-//! 1. One member, the anchor, gets a superblock with the next events, without a log.
-//! 2. All other members get an empty log and a superblock that names it, with their old events.
-//! 3. The anchor gets its log, and its superblock names it. This one write decides.
-//! 4. The other members get the anchor's events, and then all the next.
+//! 1. All members get an empty log, which no superblock names yet.
+//! 2. One member, the anchor, gets a superblock with the next events, without a log.
+//! 3. All other members get a superblock that names the log, with their old events.
+//! 4. The anchor gets a superblock that names the log. This one write decides.
+//! 5. The other members get the anchor's events, and then all the next.
 //!
-//! If the anchor fails in step 3, the others go on with their logs. Until their events are past the anchor's, md may refuse
-//! to start an array that is given the anchor, too.
+//! A member that fails any of these leaves, and the others have no log. A write that failed in step 4 may still have named
+//! the anchor's log. So its superblock is put back, if the anchor takes that. If not, and power goes before the others
+//! have its events, it depends on the order of the members whether md starts the array with the anchor.
 //!
 //! Superblocks that are one event behind count as members, but what they say of a log does not. A log is *turned off* in
 //! an ordinary round: the first superblock without it has the most events.
@@ -194,7 +196,11 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         let is_in_sync = |(device, _): &Planned<M>| device.state.get() == DeviceState::InSync;
         let anchor = planned.iter().position(is_in_sync).expect("a running array has a member in sync");
-        if let Err(failures) = self.core.to_the_end(self.name_logs(guard, planned, anchor)).await {
+        let turned_on = async {
+            self.write_empty_logs(&planned).await?;
+            self.name_logs(guard, planned, anchor).await
+        };
+        if let Err(failures) = self.core.to_the_end(turned_on).await {
             return self.undo_parity_log(guard, failures).await;
         }
         let room = self.core.devices().iter().filter_map(|device| device.parity_log_room()).min();
@@ -202,7 +208,13 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.publish(guard).await.map_err(ArrayError::refusal)
     }
 
-    /// Steps 1 to 3. If the anchor fails the third, it is ejected, and the others go on with their logs.
+    /// Step 1.
+    async fn write_empty_logs(&self, planned: &[Planned<M>]) -> Result<(), Failures<M>> {
+        let writes = planned.iter().map(|(device, with_log)| device.write_empty_parity_log(with_log, &self.core.pool));
+        write_all(writes, planned.iter().map(|(device, _)| device)).await
+    }
+
+    /// Steps 2 to 4.
     async fn name_logs(
         &self,
         guard: &MetadataGuard<'_>,
@@ -223,15 +235,22 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         });
         write_all(writes, planned.iter().map(|(device, _)| device)).await?;
         anchor.superblock.borrow_mut().ppl = anchors_log.ppl;
-        let written = write_all([self.write_superblock(&anchor, self.superblock_of(&anchor))], [&anchor]).await;
-        if let Err(failures) = written {
-            // An error of this is found again by the next round of superblocks.
+        let named = write_all([self.write_superblock(&anchor, self.superblock_of(&anchor))], [&anchor]).await;
+        if mutant!("log-kept-without-its-anchor")
+            && let Err(failures) = named
+        {
             drop(self.eject(guard, failures).await);
+            return Ok(());
         }
-        Ok(())
+        if named.as_ref().is_err_and(|failures| failures[0].1.kind != MemberErrorKind::TimedOut) {
+            anchor.superblock.borrow_mut().ppl = None;
+            // Whether this fails does not matter: the anchor leaves.
+            drop(self.write_superblock(&anchor, self.superblock_of(&anchor)).await);
+        }
+        named
     }
 
-    /// No superblock with the most events names a log yet, and none will.
+    /// Of the members that stay, none has a superblock with the most events that names a log.
     async fn undo_parity_log(&self, guard: &MetadataGuard<'_>, failures: Failures<M>) -> Result<(), Refusal> {
         self.forget_parity_log(guard);
         let (device, error) = &failures[0];

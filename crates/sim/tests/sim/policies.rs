@@ -3,9 +3,10 @@
 //! that holds without any one member, too.
 
 use super::log_scene::{Scene, Shape, assemble, superblock_of};
-use engine::{AssembleOptions, ConsistencyPolicy};
+use engine::{AssembleOptions, ConsistencyPolicy, Operation};
 use format::superblock::Version;
 use futures_util::future::{join, join_all};
+use mdspace_sim::faults::{Mishap, Planned};
 use mdspace_sim::judge::judge;
 use mdspace_sim::{Random, SimMember, World};
 use std::cell::{Cell, RefCell};
@@ -53,20 +54,17 @@ fn play(shape: Shape, policies: &[ConsistencyPolicy], seed: u64, seen: &mut Seen
     let look_at_each = || {
         while cuts.get() < scene.boundaries.get() {
             cuts.set(cuts.get() + 1);
-            look(
-                &scene,
-                &format!("{shape:?} {policies:?} seed {seed} cut at {}", cuts.get()),
-                cuts.get(),
-                &mut seen.borrow_mut(),
-            );
+            let context = format!("{shape:?} {policies:?} seed {seed} cut at {}", cuts.get());
+            let lost = shape.missing.is_empty().then_some(cuts.get() as usize % scene.here().len());
+            look(&scene, &context, cuts.get(), lost, &mut seen.borrow_mut());
         }
         false
     };
     world.run(course, look_at_each).expect("the power does not go");
 }
 
-/// What a power cut leaves.
-fn look(scene: &Scene, context: &str, cut: u64, seen: &mut Seen) {
+/// What a power cut leaves, as it is and without a member that is lost.
+fn look(scene: &Scene, context: &str, cut: u64, lost: Option<usize>, seen: &mut Seen) {
     let mut random = Random::new(cut);
     let world = World::new(cut);
     let mut truth = scene.truth.borrow().clone();
@@ -77,8 +75,7 @@ fn look(scene: &Scene, context: &str, cut: u64, seen: &mut Seen) {
     let unread = vec![false; scene.rows.len()];
     let judged = judge(&images, None, &scene.rows, &truth, &unread, false, block_bytes);
     judged.unwrap_or_else(|why| panic!("{context}: {why}"));
-    let lost = (scene.shape.missing.is_empty()).then_some(cut as usize % left.len());
-    for lost in [None, lost] {
+    for lost in [Some(None), lost.map(Some)].into_iter().flatten() {
         let members: Vec<SimMember> = scene
             .here()
             .iter()
@@ -110,6 +107,50 @@ fn look(scene: &Scene, context: &str, cut: u64, seen: &mut Seen) {
         world.forget_all();
     }
     seen.boundaries += 1;
+}
+
+/// A member fails one write or flush, or all writes from then on, while the log is turned on; then power goes.
+#[test]
+fn a_log_is_turned_on_or_refused_when_a_member_fails_anywhere() {
+    let shape = Shape { policy: ConsistencyPolicy::Resync, ..small_shape() };
+    let (seen, mut turned_on, mut refused) = (RefCell::new(Seen::default()), 0, 0);
+    let table = [(Operation::Write, false), (Operation::Write, true), (Operation::Flush, false)];
+    let cases = table.into_iter().flat_map(|kind| [0, 1].map(|member| (kind, member)));
+    for (((operation, lasts), member), after) in cases.flat_map(|case| (0..14).map(move |after| (case, after))) {
+        let world = World::new(after);
+        let scene = world.run(Scene::new(shape.clone(), &world), || false).expect("the power does not go");
+        let faults = scene.members[member].faults();
+        faults.planned.borrow_mut().push(Planned { operation, after, mishap: Mishap::Fail });
+        let outcome = Cell::new(None);
+        let course = async {
+            let array = assemble(&scene.here(), AssembleOptions::default(), &world).await.expect("whole");
+            outcome.set(Some(array.set_consistency(ConsistencyPolicy::PartialParity).await.is_ok()));
+            array.stop().await.expect("the level survives it");
+        };
+        let cuts = Cell::new(scene.boundaries.get());
+        let look_at_each = || {
+            if lasts && faults.planned.borrow().is_empty() {
+                *faults.bad_writes.borrow_mut() = vec![0..u64::MAX];
+            }
+            while cuts.get() < scene.boundaries.get() {
+                cuts.set(cuts.get() + 1);
+                let context = format!(
+                    "{operation:?} {after} of member {member} fails (from then on: {lasts}), cut at {}",
+                    cuts.get()
+                );
+                look(&scene, &context, cuts.get(), None, &mut seen.borrow_mut());
+            }
+            false
+        };
+        world.run(course, look_at_each).expect("the power does not go");
+        match outcome.get().expect("it has ended") {
+            true => turned_on += 1,
+            false => refused += 1,
+        }
+    }
+    assert!(turned_on > 50 && refused > 10, "{turned_on} times turned on, {refused} times refused");
+    let seen = seen.into_inner();
+    assert!(seen.with_log > 100 && seen.without_log > 100);
 }
 
 #[test]
@@ -172,7 +213,8 @@ fn a_log_is_turned_off_on_all_members_at_once_after_an_interrupted_round() {
             while cuts.get() < scene.boundaries.get() {
                 cuts.set(cuts.get() + 1);
                 let context = format!("seed {seed} cut at {first}, then at {}", cuts.get());
-                look(&scene, &context, cuts.get(), &mut seen.borrow_mut());
+                let lost = cuts.get() as usize % scene.here().len();
+                look(&scene, &context, cuts.get(), Some(lost), &mut seen.borrow_mut());
             }
             false
         };

@@ -28,6 +28,12 @@ impl<M: Member> Device<M> {
         self.is_parity_log_begun.set(false);
     }
 
+    /// Writes the empty log that `superblock` names, before any superblock on the member does.
+    pub(crate) async fn write_empty_parity_log(&self, superblock: &Superblock, pool: &Pool) -> Result<(), MemberError> {
+        let place = (superblock.ppl_at().unwrap_or(MemberByte(0)), HEADER_BYTES as u64);
+        self.with_timeout(Operation::Write, place, pin!(self.begin_parity_log(superblock, pool))).await.flatten()
+    }
+
     /// Writes an empty log, unless that was done.
     pub(super) async fn begin_parity_log(&self, superblock: &Superblock, pool: &Pool) -> Result<(), MemberError> {
         let Some(at) = superblock.ppl_at().filter(|_| !self.is_parity_log_begun.get()) else { return Ok(()) };
