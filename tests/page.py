@@ -186,6 +186,7 @@ def main():
         guarded(browser)
         listed(browser)
         formed(browser)
+        created(browser)
     finally:
         if browser:
             browser.process.kill()
@@ -413,6 +414,60 @@ def formed(browser):
     finally:
         server.terminate()
         server.wait()
+
+
+def created(browser):
+    """An array is checked, and only then created. What holds data is refused, and nothing is changed by a check."""
+    for name in ("five.img", "six.img", "seven.img"):
+        with open(name, "wb") as file:
+            file.truncate(8 << 20)
+    with open("seven.img", "r+b") as file:
+        file.seek(1080)
+        file.write(b"\x53\xef" + b"x" * 100)
+    words = [MDSPACE, "web", "--http", "127.0.0.1:0", "--http-token-file", "token", "--allow-create"]
+    web = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "XDG_RUNTIME_DIR": os.getcwd()})
+    try:
+        browser.open(web.stdout.readline().strip())
+        browser.wait("!document.getElementById('create').hidden")
+        browser.complaints.clear()
+        browser.value(f"document.getElementById('token').value = '{TOKEN}'; document.querySelector('#token-form button').click()")
+        fill = ("{{ const field = document.getElementById('{0}'); field.value = {1};"
+                " field.dispatchEvent(new Event('input', {{ bubbles: true }})); }}")
+        press = "document.getElementById('create-{}').click()"
+        said = "/{}/.test(document.getElementById('create-text').textContent)"
+        is_locked = "document.getElementById('create-now').disabled"
+        paths = [os.path.abspath(name) for name in ("five.img", "seven.img")]
+        browser.value(fill.format("create-others", json.dumps("\n".join(paths))))
+        browser.value(fill.format("create-level", "'1'") + fill.format("create-name", "'made'"))
+        browser.value(press.format("check"))
+        browser.wait(said.format("seven.img: holds an ext2, ext3 or ext4 file system"))
+        check(browser.value(is_locked), "what is refused can be created")
+        check(any("409" in str(complaint) for complaint in browser.complaints), f"{browser.complaints}")
+        browser.complaints.clear()  # the browser's own word on the 409
+        paths[1] = os.path.abspath("six.img")
+        browser.value(fill.format("create-others", json.dumps("\n".join(paths))))
+        browser.value(press.format("check"))
+        browser.wait(said.format("would create RAID-1 of 2 members"))
+        ratio, where, _ = browser.value(CONTRAST)
+        check(ratio >= 4.5, f"contrast {ratio:.2f}: {where}")
+        width = browser.value("document.documentElement.scrollWidth <= innerWidth")
+        check(width, "the form has to be scrolled sideways")
+        for path in paths:
+            with open(path, "rb") as file:
+                check(not file.read().strip(b"\0"), f"a check has written to {path}")
+        check(not browser.value(is_locked), "what was checked cannot be created")
+        browser.value(fill.format("create-name", "'mode'"))
+        check(browser.value(is_locked), "what was not checked can be created")
+        browser.value(fill.format("create-name", "'made'") + press.format("check"))
+        browser.wait("!" + is_locked)
+        browser.value(press.format("now"))
+        browser.wait(said.format("next: mdspace serve .*five.img .*six.img"))
+        report = json.loads(run("examine", "--json", *paths))["arrays"][0]["status"]
+        check((report["name"], report["level"], report["in_sync"]) == ("made", "raid1", 2), f"{report}")
+        check(not browser.complaints, f"the browser complains: {browser.complaints}")
+    finally:
+        web.terminate()
+        web.wait()
 
 
 def mended(browser):

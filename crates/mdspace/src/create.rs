@@ -229,11 +229,14 @@ pub(crate) async fn create(
     } else {
         losses(machine, &recipe, slots.iter().flatten().chain(&spares).chain(&journal)).await
     };
+    // A rehearsal fills no members: their bytes would be memory.
+    let contents = if machine.is_rehearsal() { Contents::Consistent } else { recipe.contents };
+    let written = Recipe { contents, ..recipe };
     let created = async {
         let progress = |done, total| watcher.progress(done, total);
         let begin = || losses.iter().for_each(|loss| watcher.announce(loss));
         let newcomers = Newcomers { slots: &slots, spares: &spares, journal: journal.as_ref() };
-        create_announced(&recipe, newcomers, &machine.pool, &machine.clock, &progress, &begin).await?;
+        create_announced(&written, newcomers, &machine.pool, &machine.clock, &progress, &begin).await?;
         let candidates =
             slots.into_iter().flatten().chain(spares).chain(journal).map(|newcomer| newcomer.candidate).collect();
         let array = machine.assemble_candidates(candidates, true, Purpose::Write).await;

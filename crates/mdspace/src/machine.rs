@@ -104,6 +104,9 @@ pub(crate) struct Machine {
     pub(crate) write_back: std::cell::Cell<Option<engine::WriteBack>>,
     /// Takes all writes to members, if there is one.
     overlay: Option<Arc<OverlayDirectory>>,
+    /// Whether writes to members stay in memory.
+    #[cfg(feature = "command")]
+    is_rehearsal: bool,
     /// Threads for work that may wait for a file system.
     #[cfg(feature = "command")]
     pub(crate) blocking: BlockingPool,
@@ -154,6 +157,8 @@ impl Machine {
             maps: Maps::default(),
             overlay: None,
             #[cfg(feature = "command")]
+            is_rehearsal: false,
+            #[cfg(feature = "command")]
             write_back: std::cell::Cell::new(None),
             #[cfg(feature = "command")]
             blocking: BlockingPool::default(),
@@ -170,6 +175,20 @@ impl Machine {
     pub(crate) fn over(mut self, overlay: Option<&Path>) -> Result<Self, Refusal> {
         self.overlay = overlay.map(OverlayDirectory::at).transpose()?.map(Arc::new);
         Ok(self)
+    }
+
+    /// The same, with all writes to members kept in memory, and gone with it.
+    #[cfg(feature = "command")]
+    pub(crate) fn rehearsing(self) -> Self {
+        Self { is_rehearsal: true, ..self }
+    }
+
+    /// Whether writes to members stay in memory.
+    pub(crate) fn is_rehearsal(&self) -> bool {
+        #[cfg(feature = "command")]
+        return self.is_rehearsal;
+        #[cfg(not(feature = "command"))]
+        false
     }
 
     /// The directory of the overlay.
@@ -215,7 +234,8 @@ impl Machine {
     /// Binds a member to this thread's executor, and keeps what is known of its drive.
     fn admit(&self, opened: Opened, path: &Path) -> Candidate<AnyMember> {
         self.drives.keep(name_of(path), opened.drive.clone());
-        opened.candidate(path)
+        let Candidate { name, member } = opened.candidate(path);
+        Candidate { name, member: if self.is_rehearsal() { Overlay::in_memory(member).into() } else { member } }
     }
 
     /// As [`Machine::try_open`], on another thread, because the file system may hang while this thread serves requests.

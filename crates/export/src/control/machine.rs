@@ -1,4 +1,5 @@
-//! The page of all arrays of a machine: it lists them, and passes requests for one of them on to its control socket.
+//! The page of all arrays of a machine: it lists them, passes requests for one of them on to its control socket, and has new
+//! ones created.
 //!
 //! It keeps nothing and knows no array: a [`Machine`] says which there are. What a client may do is judged here, by the
 //! rules of an array's own port ([`super::access`]). To a control socket each request comes from the socket's owner.
@@ -26,9 +27,10 @@ const ANSWER_TIME: Duration = Duration::from_secs(50);
 const ARRAYS: &str = "/arrays/";
 
 /// The files of the list. They tell nothing about any array.
-const LIST_PAGES: [(&str, Content, &str); 2] = [
+const LIST_PAGES: [(&str, Content, &str); 3] = [
     ("/", Content::Html, include_str!("page/machine.html")),
     ("/machine.js", Content::JavaScript, include_str!("page/machine.js")),
+    ("/create.js", Content::JavaScript, include_str!("page/create.js")),
 ];
 
 /// The arrays of a machine.
@@ -38,6 +40,24 @@ pub trait Machine: Send + Sync + 'static {
 
     /// The control socket of an array, by its name in URLs.
     fn socket(&self, name: &str) -> Option<PathBuf>;
+
+    /// What creates arrays here, if anything does.
+    fn creation(&self) -> Option<&dyn Creation> {
+        None
+    }
+}
+
+/// The creation of arrays.
+pub trait Creation: Send + Sync {
+    /// The block devices of this machine: `path`, `bytes`, and `model` and `serial` of their drives. It may take seconds.
+    fn devices(&self) -> Value;
+
+    /// Creates an array, or only checks that it can be: `level`, `members`, `name`, `dry-run`. Returns `text`, for people.
+    /// It may take a minute.
+    ///
+    /// # Errors
+    /// As the control interface answers them: with 4xx nothing was changed.
+    fn create(&self, wanted: &Value) -> Result<Value, ApiError>;
 }
 
 /// The answers to the clients of one port.
@@ -64,6 +84,26 @@ pub(super) fn router<M: Machine>(machine: Arc<M>, access: &Access) -> Router {
             Err(error) => refused(error),
         }
     };
+    let (devices, create) = {
+        let (machine, access) = (machine.clone(), access.clone());
+        let (other, its_access) = (machine.clone(), access.clone());
+        let devices = async move |request: Request| {
+            let answer = by_creation(machine, &access, request, |creation, _| {
+                Ok(creation.map_or(Value::Null, Creation::devices))
+            })
+            .await;
+            answer.unwrap_or_else(refused)
+        };
+        let create = async move |request: Request| {
+            let answer = by_creation(other, &its_access, request, |creation, body| {
+                let creation = creation.ok_or_else(no_creation)?;
+                creation.create(&wanted(body)?)
+            })
+            .await;
+            answer.unwrap_or_else(refused)
+        };
+        (devices, create)
+    };
     let of_array = {
         let access = access.clone();
         async move |request: Request| pass_on(&*machine, &access, request).await.unwrap_or_else(refused)
@@ -71,6 +111,8 @@ pub(super) fn router<M: Machine>(machine: Arc<M>, access: &Access) -> Router {
     let nothing = async || refused(no_route("see docs/watching.md for the routes"));
     router
         .route("/v1/arrays", on(MethodFilter::GET, list))
+        .route("/v1/devices", on(MethodFilter::GET, devices))
+        .route("/v1/create", on(MethodFilter::POST, create))
         .route("/arrays/{*rest}", any(of_array))
         .method_not_allowed_fallback(async || refused(wrong_method()))
         .fallback(nothing)
@@ -82,6 +124,34 @@ fn no_route(advice: &str) -> ApiError {
 
 fn wrong_method() -> ApiError {
     ApiError::new(405, "this route needs another method")
+}
+
+/// Answers a request to what creates arrays, with what `ask` gets from it for the request's body.
+async fn by_creation<M: Machine>(
+    machine: Arc<M>,
+    access: &Access,
+    request: Request,
+    ask: impl FnOnce(Option<&dyn Creation>, &[u8]) -> Result<Value, ApiError> + Send + 'static,
+) -> Result<Response, ApiError> {
+    let method = if request.method() == "GET" { Method::Get } else { Method::Post };
+    Proof::give_if_known(access.check(method, false, request.headers())?, &request);
+    let body = body_of(request).await?;
+    let asked = tokio::task::spawn_blocking(move || ask(machine.creation(), &body));
+    match tokio::time::timeout(ANSWER_TIME, asked).await {
+        Ok(answer) => {
+            let answer = answer.expect("a creation does not panic")?;
+            Ok(response(StatusCode::OK, Content::Json, format!("{answer}\n")))
+        }
+        Err(_) => Err(ApiError::new(504, "a member does not answer").advice("the array may still be created")),
+    }
+}
+
+fn no_creation() -> ApiError {
+    ApiError::new(403, "no arrays are created here").advice("`mdspace web --allow-create` creates them")
+}
+
+fn wanted(body: &[u8]) -> Result<Value, ApiError> {
+    serde_json::from_slice(body).map_err(|error| ApiError::new(400, format!("the body is not JSON: {error}")))
 }
 
 /// Answers a request for one array: a file of its page from here, all else by its server.

@@ -16,7 +16,7 @@ mod webhook;
 
 pub use access::{TOKEN_CHARS_MIN, Token};
 pub use client::{Client, ClientError};
-pub use machine::Machine;
+pub use machine::{Creation, Machine};
 pub use server::{ControlServer, Socket};
 pub use webhook::Webhook;
 

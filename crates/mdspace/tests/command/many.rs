@@ -3,7 +3,7 @@
 use crate::support::traffic::http;
 use crate::support::{Server, Workplace, parsed};
 use rustix::process::{Pid, Signal};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -339,6 +339,11 @@ fn one_page_lists_all_arrays_and_passes_requests_on_to_each() {
     ] {
         assert_eq!(ask(method, route, "", "").0, expected, "{method} {route}");
     }
+    assert_eq!(get("/v1/devices").1.trim(), "null", "no array is created without --allow-create");
+    let create = |head: &str, body: &str| ask("POST", "/v1/create", head, body);
+    assert_eq!(create("", "{}").0, 401);
+    assert_eq!(create(&format!("Authorization: Bearer {TOKEN}\r\n"), "{}").0, 403);
+
     let foreign = "GET /v1/arrays HTTP/1.1\r\nHost: rebound.example\r\nConnection: close\r\n\r\n";
     assert_eq!(http(&address, foreign).0, 403);
 
@@ -352,6 +357,42 @@ fn one_page_lists_all_arrays_and_passes_requests_on_to_each() {
 
     rustix::process::kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    two.here.run("web --http 127.0.0.1:0 --allow-create").expect(2, &["--http-token-file"]);
     two.here.run("web --http 0.0.0.0:0").expect(2, &["other machines", "--http-tls-certificates DIR"]);
     two.here.run(&format!("web --http {address} --http-token-file none")).expect(2, &["none: No such file"]);
+}
+
+#[test]
+fn a_web_page_creates_arrays_only_by_its_token_and_overwrites_nothing() {
+    const TOKEN: &str = "0123456789abcdef";
+    let here = Workplace::new();
+    std::fs::write(here.path().join("token"), TOKEN).expect("a file");
+    for name in ["a.img", "b.img"] {
+        std::fs::File::create(here.path().join(name)).and_then(|file| file.set_len(8 << 20)).expect("a file");
+    }
+    let (mut child, address) = web(&here, &["--http-token-file", "token", "--allow-create"]);
+    let create = |head: &str, body: &Value| {
+        let body = body.to_string();
+        let request = format!("POST /v1/create HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{head}");
+        http(&address, &format!("{request}Content-Length: {}\r\n\r\n{body}", body.len()))
+    };
+    let devices = format!("GET /v1/devices HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    assert!(parsed(&http(&address, &devices).1).is_array());
+    let token = format!("Authorization: Bearer {TOKEN}\r\n");
+    let members: Vec<_> = ["a.img", "b.img"].iter().map(|name| here.path().join(name)).collect();
+    let wanted = |dry_run: bool| json!({ "level": "1", "members": members, "dry-run": dry_run });
+    let before = here.contents(&["a.img", "b.img"]);
+    assert_eq!(create("", &wanted(false)).0, 401);
+    assert_eq!(create(&token, &json!({ "level": "1", "members": ["a.img"] })).0, 400);
+    let (status, text) = create(&token, &wanted(true));
+    assert!(status == 200 && text.contains("would create RAID-1"), "{status} {text}");
+    assert!(here.contents(&["a.img", "b.img"]) == before, "bytes changed");
+    let (status, text) = create(&token, &wanted(false));
+    assert!(status == 200 && text.contains("next: mdspace serve"), "{status} {text}");
+    let made = here.contents(&["a.img", "b.img"]);
+    let (status, text) = create(&token, &wanted(false));
+    assert!(status == 409 && text.contains("belongs to an array already"), "{status} {text}");
+    assert!(here.contents(&["a.img", "b.img"]) == made, "bytes changed");
+    rustix::process::kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }

@@ -58,6 +58,37 @@ fn claim(here: &Workplace, name: &str, version: Option<&str>, at: u64, bytes: &[
     file.write_all_at(bytes, at).expect("it is long enough");
 }
 
+/// A rehearsal has the checks of a creation, and changes no byte of a member. New files are gone again.
+#[test]
+fn a_dry_run_says_what_a_creation_would_be_and_changes_nothing() {
+    let here = Workplace::new();
+    claim(&here, "claimed", Some("1.2"), 0, &[]);
+    member(&here, "free", MEMBER_BYTES);
+    let before = here.contents(&["claimed", "free"]);
+    let table = [
+        ("--level 1 claimed free", 2, "belongs to an array already"),
+        ("--level 1 --force claimed free", 0, "would create RAID-1 of 2 members, 7"),
+        ("--level 5 --size 8M free n1 n2", 0, "would create RAID-5 of 3 members, 1"),
+        ("--level 6 --size 8M free n1 missing n2 --integrity --spare n3", 0, "would create RAID-6 of 4 members"),
+        ("--level 5 --size 8M free n1 n2 --write-journal n4", 0, "would create RAID-5"),
+        ("--level 1 --size 8M free n1 --bitmap ./bitmap", 0, "would create RAID-1"),
+        ("--level 1 free n1", 2, "n1: no such file"),
+        ("--level 5 --overlay there free claimed", 2, "--dry-run"),
+    ];
+    for (words, status, said) in table {
+        let run = here.run(&format!("create --dry-run {words}"));
+        run.expect(status, if status == 0 { &[] } else { std::slice::from_ref(&said) });
+        assert!(status != 0 || run.text().contains(said), "{words}: {}", run.text());
+        assert!(here.contents(&["claimed", "free"]) == before, "{words}: bytes changed");
+        for name in ["n1", "n2", "n3", "n4", "bitmap", "there"] {
+            assert!(!here.path().join(name).exists(), "{words}: {name} was left");
+        }
+    }
+    here.run("create --dry-run --level 1 --force claimed free").expect(0, &["claimed: holds", "--force overwrites"]);
+    let status = parsed(&here.run("create --dry-run --json --level 5 --size 8M free n1 n2").ok().text());
+    assert_eq!((&status["level"], &status["raid_disks"]), (&"raid5".into(), &3.into()));
+}
+
 #[test]
 fn a_claimed_member_is_made_into_a_new_array_only_by_force() {
     let here = Workplace::new();

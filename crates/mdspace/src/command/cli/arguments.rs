@@ -206,6 +206,7 @@ Examples:
   mdspace create --level 5 --size 1G a.img b.img c.img d.img
   mdspace create --level 6 --chunk 64K --layout ls --name data /dev/sd[b-g]
   mdspace create --level 1 --size 1G a.img missing
+  mdspace create --level 6 --dry-run /dev/sd[b-g]     what it would be, and what the disks hold
 
 Defaults: chunk 512K; layout left-symmetric for RAID-5 and 6, n2 for RAID-10; metadata 1.2; no bitmap,
 or an internal one if the array uses more than 100G of each member, where a resync takes hours.")]
@@ -234,6 +235,10 @@ pub(crate) struct CreateArguments {
     /// calls this --size
     #[arg(long, value_name = "SIZE", value_parser = parse_sensible, conflicts_with = "geometry")]
     pub(crate) component_size: Option<Size>,
+
+    /// Check everything, and print what would be created and lost; nothing is changed
+    #[arg(long, conflicts_with = "overlay")]
+    pub(crate) dry_run: bool,
 
     /// A spare member; may be given several times
     #[arg(long, value_name = "MEMBER", help_heading = "Members")]

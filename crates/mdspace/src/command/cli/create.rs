@@ -33,6 +33,7 @@ pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) 
     let slots = slots(arguments)?;
     let recipe = Recipe { device_flags: device_flags(arguments, &slots)?, ..recipe(arguments)? };
     let machine = Machine::start(kernel, Arena::Medium)?.over(arguments.overlay.directory())?;
+    let machine = if arguments.dry_run { machine.rehearsing() } else { machine };
     let devices = Devices { slots: &slots, spares: &arguments.spare, journal: arguments.write_journal.as_ref() };
     let status = machine.run(create(&machine, recipe, devices, arguments.size, bitmap_file(arguments)?))?;
     if arguments.bitmap.is_none() && status.bitmap.is_some() {
@@ -50,12 +51,12 @@ pub(crate) async fn create(
     size: Option<Size>,
     bitmap: Option<BitmapFile>,
 ) -> Result<Status, Failure> {
-    let is_resynced_later = recipe.resync_later;
+    let is_resynced_later = recipe.resync_later || machine.is_rehearsal();
     let watcher = Reporter::default();
     let created = crate::create::create(machine, recipe, devices, size.map(|size| size.0), &watcher).await;
     drop(watcher); // clears its bar before other output
     let (array, made) = created?;
-    if let Some(bitmap) = bitmap
+    if let Some(bitmap) = bitmap.filter(|_| !machine.is_rehearsal())
         && let Err(refusal) = bitmap.add_to(&array, machine).await
     {
         if are_all_new(&made, devices) {
@@ -65,7 +66,9 @@ pub(crate) async fn create(
         return Err(refusal.after("the array was created, without a bitmap").into());
     }
     warn_of_little_room(made.paths());
-    made.keep();
+    if !machine.is_rehearsal() {
+        made.keep();
+    }
     if !is_resynced_later {
         resync(&array).await;
     }
@@ -405,16 +408,19 @@ fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf
     let members: Vec<_> = devices.all().map(|path| name_of(path)).collect();
     let chunk = if status.chunk_bytes > 0 { format!(", chunk {}", Size(status.chunk_bytes)) } else { String::new() };
     let layout = status.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
+    let array = format!(
+        "{} of {} members, {}{chunk}{layout}",
+        level_name(arguments.level()),
+        status.raid_disks,
+        Size(status.array_bytes)
+    );
+    if arguments.dry_run {
+        return format!("would create {array}\nnothing was changed; without --dry-run it is created\n");
+    }
     let uuid = &status.uuid;
     let bitmap = match &arguments.bitmap {
         Some(Bitmap::File(path)) => format!(" --bitmap {}", name_of(path)),
         None | Some(Bitmap::Internal | Bitmap::Lockless | Bitmap::None) => String::new(),
     };
-    format!(
-        "{} of {} members, {}{chunk}{layout}, uuid {uuid}\nnext: mdspace serve {}{bitmap}\n",
-        level_name(arguments.level()),
-        status.raid_disks,
-        Size(status.array_bytes),
-        members.join(" "),
-    )
+    format!("{array}, uuid {uuid}\nnext: mdspace serve {}{bitmap}\n", members.join(" "))
 }

@@ -28,6 +28,7 @@ mod transfer;
 mod up;
 mod update;
 mod web;
+mod web_create;
 mod wipe;
 
 use crate::command::clients::{control, iostat, list, monitor, top, trace, wait};

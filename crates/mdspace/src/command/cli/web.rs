@@ -1,8 +1,9 @@
 //! `mdspace web`: a page of all arrays that this user's servers serve, with the page of each below it.
 //!
-//! It opens no member. The list is that of `mdspace list`, and all other requests go to the control socket of their array:
+//! It opens no member: [`crate::command::cli::web_create`] has arrays created by a command of its own. The list is that of `mdspace list`, and all other requests go to the control socket of their array:
 //! [`export::control::Machine`].
 
+use crate::command::cli::web_create::Creating;
 use crate::command::clients::list::entry;
 use crate::command::clients::served::ask_all;
 use crate::command::opening::sockets::{control_sockets, harmless, is_in_own_directory};
@@ -13,7 +14,7 @@ use crate::command::text::failure::Failure;
 use crate::command::text::output::print;
 use crate::in_memory::digest;
 use clap::Args;
-use export::control::Machine;
+use export::control::{Creation, Machine};
 use io::signal::Terminations;
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -36,6 +37,10 @@ pub(crate) struct WebArguments {
     #[command(flatten)]
     protection: HttpProtection,
 
+    /// Create arrays of devices and files, for those who send the token. Nothing that holds data is overwritten
+    #[arg(long, requires = "http_token_file")]
+    allow_create: bool,
+
     /// Also the server with this control socket; may be given several times
     #[arg(long, value_name = "PATH")]
     control: Vec<PathBuf>,
@@ -45,7 +50,8 @@ pub(crate) struct WebArguments {
 pub(crate) fn run(arguments: &WebArguments) -> Result<(), Failure> {
     let refused = |error: std::io::Error| Failure::refused(error.to_string());
     let terminations = Terminations::block().map_err(refused)?;
-    let arrays = Arrays { further: arguments.control.clone(), listed: Mutex::default() };
+    let creating = arguments.allow_create.then_some(Creating);
+    let arrays = Arrays { further: arguments.control.clone(), listed: Mutex::default(), creating };
     let (server, url) = Http::serve_machine(arguments.http, &arguments.protection, arrays)?;
     print(&format!("{url}/\n"))?;
     terminations.wait().map_err(refused)?;
@@ -60,6 +66,7 @@ struct Arrays {
     /// The last list, and when the servers were first asked for it. It is locked while they are: any number of browsers
     /// costs each server one request at a time, whose answer is for all that came before it.
     listed: Mutex<Option<(Instant, Value)>>,
+    creating: Option<Creating>,
 }
 
 impl Arrays {
@@ -100,6 +107,10 @@ impl Machine for Arrays {
 
     fn socket(&self, name: &str) -> Option<PathBuf> {
         self.sockets().into_iter().find(|socket| name_in_url(socket) == name)
+    }
+
+    fn creation(&self) -> Option<&dyn Creation> {
+        self.creating.as_ref().map(|creating| creating as &dyn Creation)
     }
 }
 

@@ -1,0 +1,67 @@
+// The form that creates an array. It is shown where the server creates any. What would be created is checked and shown first;
+// only what was checked can be created.
+"use strict";
+
+const LEVELS = [["1", "1: copies"], ["5", "5: one parity"], ["6", "6: two parities"], ["10", "10: striped copies"],
+  ["0", "0: striped, no redundancy"], ["linear", "linear: one after the other, no redundancy"]];
+
+at("create-level").replaceChildren(...LEVELS.map(([value, text]) => new Option(text, value, false, value === "5")));
+
+function newDevice({ path, bytes, model, serial }) {
+  const row = document.createElement("tr");
+  const heading = document.createElement("th");
+  heading.scope = "row";
+  const label = document.createElement("label");
+  const box = document.createElement("input");
+  box.type = "checkbox";
+  box.value = path;
+  label.append(box, ` ${path}`);
+  heading.append(label);
+  const [size_, drive] = [document.createElement("td"), document.createElement("td")];
+  size_.className = "number";
+  size_.textContent = size(bytes);
+  drive.textContent = [model, serial].filter(Boolean).join(", ");
+  row.append(heading, size_, drive);
+  return row;
+}
+
+// What the form asks for.
+function wanted() {
+  const chosen = [...document.querySelectorAll("#create-devices :checked")].map((box) => box.value);
+  const others = at("create-others").value.split("\n").map((line) => line.trim()).filter(Boolean);
+  return { level: at("create-level").value, name: at("create-name").value, members: [...chosen, ...others] };
+}
+
+async function offerCreation() {
+  try {
+    const devices = await ask("v1/devices");
+    if (devices === null) return; // no array is created here
+    at("create-devices").replaceChildren(...devices.map(newDevice));
+    at("create").hidden = false;
+  } catch { /* the token is wanted first; or the server is gone, as the list says */ }
+}
+
+at("create-form").addEventListener("input", () => {
+  at("create-now").disabled = true;
+  at("create-text").textContent = "";
+});
+
+at("create-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const isCheck = event.submitter?.value !== "create";
+  const buttons = [at("create-check"), at("create-now")];
+  buttons.forEach((button) => { button.disabled = true; });
+  at("create-text").textContent = isCheck ? "Checking" : "Creating";
+  let isRight = false;
+  try {
+    at("create-text").textContent = (await ask("v1/create", { ...wanted(), "dry-run": isCheck })).text;
+    isRight = isCheck;
+  } catch (error) {
+    at("create-text").textContent = error.message;
+  }
+  at("create-check").disabled = false;
+  at("create-now").disabled = !isRight;
+});
+
+offerCreation();
+at("token-form").addEventListener("submit", offerCreation);
