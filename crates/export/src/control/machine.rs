@@ -72,37 +72,9 @@ pub(super) fn router<M: Machine>(machine: Arc<M>, access: &Access) -> Router {
         };
         router = router.route(path, on(MethodFilter::GET, handler));
     }
-    let list = {
+    let of_machine = {
         let (machine, access) = (machine.clone(), access.clone());
-        async move |request: Request| match access.check(Method::Get, false, request.headers()) {
-            Ok(allowed) => {
-                Proof::give_if_known(allowed, &request);
-                let listed = tokio::task::spawn_blocking(move || machine.list()).await;
-                let list = listed.expect("a list does not panic");
-                response(StatusCode::OK, Content::Json, format!("{list}\n"))
-            }
-            Err(error) => refused(error),
-        }
-    };
-    let (devices, create) = {
-        let (machine, access) = (machine.clone(), access.clone());
-        let (other, its_access) = (machine.clone(), access.clone());
-        let devices = async move |request: Request| {
-            let answer = by_creation(machine, &access, request, |creation, _| {
-                Ok(creation.map_or(Value::Null, Creation::devices))
-            })
-            .await;
-            answer.unwrap_or_else(refused)
-        };
-        let create = async move |request: Request| {
-            let answer = by_creation(other, &its_access, request, |creation, body| {
-                let creation = creation.ok_or_else(no_creation)?;
-                creation.create(&wanted(body)?)
-            })
-            .await;
-            answer.unwrap_or_else(refused)
-        };
-        (devices, create)
+        async move |request: Request| by_machine(machine, &access, request).await.unwrap_or_else(refused)
     };
     let of_array = {
         let access = access.clone();
@@ -110,9 +82,9 @@ pub(super) fn router<M: Machine>(machine: Arc<M>, access: &Access) -> Router {
     };
     let nothing = async || refused(no_route("see docs/watching.md for the routes"));
     router
-        .route("/v1/arrays", on(MethodFilter::GET, list))
-        .route("/v1/devices", on(MethodFilter::GET, devices))
-        .route("/v1/create", on(MethodFilter::POST, create))
+        .route("/v1/arrays", on(MethodFilter::GET, of_machine.clone()))
+        .route("/v1/devices", on(MethodFilter::GET, of_machine.clone()))
+        .route("/v1/create", on(MethodFilter::POST, of_machine))
         .route("/arrays/{*rest}", any(of_array))
         .method_not_allowed_fallback(async || refused(wrong_method()))
         .fallback(nothing)
@@ -126,23 +98,24 @@ fn wrong_method() -> ApiError {
     ApiError::new(405, "this route needs another method")
 }
 
-/// Answers a request to what creates arrays, with what `ask` gets from it for the request's body.
-async fn by_creation<M: Machine>(
-    machine: Arc<M>,
-    access: &Access,
-    request: Request,
-    ask: impl FnOnce(Option<&dyn Creation>, &[u8]) -> Result<Value, ApiError> + Send + 'static,
-) -> Result<Response, ApiError> {
-    let method = if request.method() == "GET" { Method::Get } else { Method::Post };
+/// Answers a request for the list, for the devices, or to create an array.
+async fn by_machine<M: Machine>(machine: Arc<M>, access: &Access, request: Request) -> Result<Response, ApiError> {
+    let method = if request.method() == "POST" { Method::Post } else { Method::Get };
     Proof::give_if_known(access.check(method, false, request.headers())?, &request);
+    let is_list = request.uri().path() == "/v1/arrays";
     let body = body_of(request).await?;
-    let asked = tokio::task::spawn_blocking(move || ask(machine.creation(), &body));
+    let asked = tokio::task::spawn_blocking(move || match (method, machine.creation()) {
+        (Method::Get, _) if is_list => Ok(machine.list()),
+        (Method::Get, creation) => Ok(creation.map_or(Value::Null, Creation::devices)),
+        (Method::Post, Some(creation)) => creation.create(&wanted(&body)?),
+        (Method::Post, None) => Err(no_creation()),
+    });
     match tokio::time::timeout(ANSWER_TIME, asked).await {
         Ok(answer) => {
-            let answer = answer.expect("a creation does not panic")?;
+            let answer = answer.expect("neither panics")?;
             Ok(response(StatusCode::OK, Content::Json, format!("{answer}\n")))
         }
-        Err(_) => Err(ApiError::new(504, "a member does not answer").advice("the array may still be created")),
+        Err(_) => Err(ApiError::new(504, "this takes too long").advice("an array may still be created")),
     }
 }
 
