@@ -364,7 +364,7 @@ pub(crate) fn run_tests_by(log: &mut Log, mut command: Command) -> Result<u64> {
 const LEAST: &[&str] = &[
     "--no-default-features",
     "--features",
-    "mdspace/command,mdspace-export/default",
+    "mdspace/command,mdspace-export/default,mdspace-control/default",
     "--test",
     "command",
     "cannot_be_had",

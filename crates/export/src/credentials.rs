@@ -63,7 +63,7 @@ impl Credentials {
     }
 
     /// What the next handshake goes by.
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+    pub fn config(&self) -> Arc<ServerConfig> {
         self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).config.clone()
     }
 

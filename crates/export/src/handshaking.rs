@@ -19,7 +19,7 @@ use std::task::{Poll, Waker};
 
 /// The numbers of a server's connections.
 #[derive(Default)]
-pub(crate) struct ConnectionCounts {
+pub struct ConnectionCounts {
     /// All connections.
     present: Cell<usize>,
     /// The connections past the handshake.
@@ -30,12 +30,12 @@ pub(crate) struct ConnectionCounts {
 
 impl ConnectionCounts {
     /// The number of connections past the handshake.
-    pub(crate) fn admitted(&self) -> usize {
+    pub fn admitted(&self) -> usize {
         self.admitted.get()
     }
 
     /// The number of all connections.
-    pub(crate) fn present(&self) -> usize {
+    pub fn present(&self) -> usize {
         self.present.get()
     }
 }
@@ -76,7 +76,7 @@ impl Peer {
 }
 
 /// A connection. It counts until it is dropped.
-pub(crate) struct CountedConnection {
+pub struct CountedConnection {
     counts: Rc<ConnectionCounts>,
     peer: Rc<Peer>,
     is_admitted: bool,
@@ -84,13 +84,13 @@ pub(crate) struct CountedConnection {
 
 impl CountedConnection {
     /// A callback for each receive: the client has sent something.
-    pub(crate) fn on_receive(&self) -> impl Fn() + use<> {
+    pub fn on_receive(&self) -> impl Fn() + use<> {
         let peer = self.peer.clone();
         move || peer.reach(Stage::Active)
     }
 
     /// The handshake is finished. Waits until fewer than `most` connections are admitted.
-    pub(crate) async fn admit(&mut self, most: usize) {
+    pub async fn admit(&mut self, most: usize) {
         self.peer.reach(Stage::Waiting);
         poll_fn(|context| {
             let admitted = self.counts.admitted.get();
@@ -135,11 +135,11 @@ impl Origin {
 
 /// The connections in the handshake, in order of arrival.
 #[derive(Default)]
-pub(crate) struct Handshaking(Vec<(Origin, Rc<Peer>)>);
+pub struct Handshaking(Vec<(Origin, Rc<Peer>)>);
 
 impl Handshaking {
     /// Adds a connection, which `evict` closes. When `most` are already here, it evicts another.
-    pub(crate) fn add(
+    pub fn add(
         &mut self,
         counts: &Rc<ConnectionCounts>,
         address: Option<IpAddr>,

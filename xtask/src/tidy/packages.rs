@@ -13,8 +13,8 @@ use crate::root;
 
 use super::Violation;
 
-/// The packages that each package may depend on: `parity, format <- engine <- io, world; io <- export; world <- lab, sim;
-/// format <- disk; parity, disk <- search; disk, search, io, lab, export <- mdspace; mdspace <- c, python`. Dependencies of tests are free. `export` serves its clients on the executor of `io`.
+/// The packages that each package may depend on: `parity, format <- engine <- io, world; io <- export <- control; world <- lab,
+/// sim; format <- disk; parity, disk <- search; disk, search, io, lab, export, control <- mdspace; mdspace <- c, python`. Dependencies of tests are free. `export` serves its clients on the executor of `io`.
 /// Nothing may depend on `sim`, so it never ships.
 const ARROWS: &[(&str, &[&str])] = &[
     ("mdspace-parity", &[]),
@@ -27,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mdspace-lab", &["mdspace-parity", "mdspace-format", "mdspace-engine", "mdspace-world"]),
     ("mdspace-sim", &["mdspace-parity", "mdspace-format", "mdspace-engine", "mdspace-world"]),
     ("mdspace-export", &["mdspace-parity", "mdspace-format", "mdspace-engine", "mdspace-io"]),
+    ("mdspace-control", &["mdspace-io", "mdspace-export"]),
     (
         "mdspace",
         &[
@@ -38,6 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mdspace-io",
             "mdspace-lab",
             "mdspace-export",
+            "mdspace-control",
         ],
     ),
     ("mdspace-c", &["mdspace"]),

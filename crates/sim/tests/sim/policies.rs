@@ -129,8 +129,8 @@ fn a_log_is_turned_on_or_refused_when_a_member_fails_anywhere() {
         };
         let cuts = Cell::new(scene.boundaries.get());
         let look_at_each = || {
-            if lasts && faults.planned.borrow().is_empty() {
-                *faults.bad_writes.borrow_mut() = vec![0..u64::MAX];
+            if lasts && faults.planned.borrow().is_empty() && faults.bad_writes.borrow().is_empty() {
+                faults.bad_writes.borrow_mut().push(0..u64::MAX);
             }
             while cuts.get() < scene.boundaries.get() {
                 cuts.set(cuts.get() + 1);

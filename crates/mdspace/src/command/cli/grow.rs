@@ -12,9 +12,9 @@ use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json};
 use crate::command::text::size::Size;
 use crate::machine::{Arena, Array, Machine, Purpose};
+use control::GrowRequest;
 use engine::status::Status;
 use engine::{BitmapPolicy, Refusal};
-use export::control::GrowRequest;
 use parity::Kernel;
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! `mdspace web`: a page of all arrays that this user's servers serve, with the page of each below it.
 //!
 //! It opens no member: [`crate::command::cli::web_create`] has arrays created by a command of its own. The list is that of `mdspace list`, and all other requests go to the control socket of their array:
-//! [`export::control::Machine`].
+//! [`control::Machine`].
 
 use crate::command::cli::web_create::Creating;
 use crate::command::clients::list::entry;
@@ -14,7 +14,7 @@ use crate::command::text::failure::Failure;
 use crate::command::text::output::print;
 use crate::in_memory::digest;
 use clap::Args;
-use export::control::{Creation, Machine};
+use control::{Creation, Machine};
 use io::signal::Terminations;
 use serde_json::Value;
 use std::net::SocketAddr;

@@ -6,7 +6,7 @@
 //! Facts: `Documentation/ABI/stable/sysfs-block` (`size` in sectors of 512 bytes, `ro`, `holders`).
 
 use crate::drive::Drive;
-use export::control::{ApiError, Creation};
+use control::{ApiError, Creation};
 use format::units::SECTOR_BYTES;
 use serde_json::{Value, json};
 use std::fs::{read_dir, read_to_string};

@@ -15,7 +15,7 @@ use crate::command::text::failure::Failure;
 use crate::command::text::output::{clear_screen, print, print_json, print_states};
 use crate::names::name_of;
 use crate::place::is_uri;
-use export::control::{AddRequest, ApiError, Client, ClientError, MemberRequest, ReplaceRequest};
+use control::{AddRequest, ApiError, Client, ClientError, MemberRequest, ReplaceRequest};
 use export::measure::Measures;
 use io::wait_for_end;
 use parity::Kernel;

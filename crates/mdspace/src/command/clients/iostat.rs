@@ -10,7 +10,7 @@ use crate::command::clients::interval::Intervals;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json};
 use crate::command::text::screen::{table, width};
-use export::control::Client;
+use control::Client;
 use export::measure::{Done, Measures, Metered};
 use serde::Deserialize;
 

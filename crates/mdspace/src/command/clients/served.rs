@@ -4,7 +4,7 @@
 
 use crate::command::opening::sockets::{UUID_DIGITS, named_after};
 use crate::command::text::wording::utc;
-use export::control::{Client, ClientError};
+use control::{Client, ClientError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::ErrorKind;

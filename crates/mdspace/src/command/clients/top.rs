@@ -8,7 +8,7 @@ use crate::command::clients::figures::{Figures, time};
 use crate::command::clients::iostat::measures;
 use crate::command::clients::report::StatusView;
 use crate::command::text::failure::Failure;
-use export::control::Client;
+use control::Client;
 use export::measure::{Done, Measures, Metered};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};

@@ -8,7 +8,7 @@ use crate::command::clients::served::{ArrayView, PATIENCE, is_gone};
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json};
 use crate::command::text::wording::describe;
-use export::control::{Client, ClientError};
+use control::{Client, ClientError};
 use io::wait_for_end;
 use rustix::process::Pid;
 use serde::Deserialize;

@@ -9,7 +9,7 @@ use crate::command::opening::members::ArrayUuid;
 use crate::command::opening::sockets::control_sockets;
 use crate::command::text::level::{parse_layout, parse_level};
 use crate::names::path_of;
-use export::control::Client;
+use control::Client;
 use format::geometry::Level;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;

@@ -6,9 +6,9 @@
 use crate::command::server::arguments::HttpProtection;
 use crate::command::text::failure::Failure;
 use crate::names::name_of;
+use control::{ApiError, Command, ControlBackend, ControlServer, Machine, Socket, Token};
 #[cfg(feature = "tls")]
 use export::Credentials;
-use export::control::{ApiError, Command, ControlBackend, ControlServer, Machine, Socket, Token};
 use futures_channel::{mpsc, oneshot};
 use io::net::SocketAccess;
 use serde_json::Value;

@@ -5,8 +5,8 @@
 use crate::command::server::replies::refused;
 use crate::command::text::failure::Failure;
 use crate::machine::Array;
+use control::{ApiError, GrowRequest};
 use engine::{ArrayError, Refusal};
-use export::control::{ApiError, GrowRequest};
 
 /// Carries out the control command `grow`.
 pub(crate) async fn command(array: &Array, request: GrowRequest) -> Result<(), ApiError> {

@@ -2,8 +2,8 @@
 
 use crate::command::server::replies::{json, refused};
 use crate::machine::Array;
+use control::{ApiError, ScrubCommand};
 use engine::{Refusal, ScrubAction, ScrubReport, ScrubRequest, SweepStatus};
-use export::control::{ApiError, ScrubCommand};
 use serde::Serialize;
 use serde_json::Value;
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub(crate) fn served_report(array: &Array) -> Result<Value, ApiError> {
 }
 
 /// Does what a control client asks of a served array's scrub.
-pub(crate) async fn command(array: &Array, request: &export::control::ScrubRequest) -> Result<Value, ApiError> {
+pub(crate) async fn command(array: &Array, request: &control::ScrubRequest) -> Result<Value, ApiError> {
     let begin = |action| {
         let range = range(request.offset, request.length, array.bytes());
         array.begin_scrub(&ScrubRequest { action, range })

@@ -14,7 +14,7 @@ use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;
 use crate::names::{name_of, path_of};
 use crate::place::is_uri;
-use export::control::{AddRequest, Client, MemberRequest};
+use control::{AddRequest, Client, MemberRequest};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io::ErrorKind;

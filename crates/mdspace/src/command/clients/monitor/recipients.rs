@@ -10,7 +10,7 @@ use crate::command::text::journal::Priority;
 use crate::command::text::output::{print, print_as_it_is, tell};
 use crate::command::text::wording::utc;
 use ::io::signal::deliver_to;
-use export::control::Webhook;
+use control::Webhook;
 use serde::Serialize;
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -12,8 +12,8 @@ use crate::command::clients::files;
 use crate::command::locate::{self, Asked, Located};
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json};
+use control::{Client, ScrubCommand};
 use engine::{ScrubAction, ScrubReport, ScrubState, SweepStatus};
-use export::control::{Client, ScrubCommand};
 use parity::Kernel;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -111,7 +111,7 @@ pub(crate) fn online(arguments: &ScrubArguments, kernel: Option<&'static Kernel>
         ScrubAction::RepairParity => ScrubCommand::RepairParity,
     };
     let (offset, length) = (arguments.offset.map(|size| size.0), arguments.length.map(|size| size.0));
-    let request = export::control::ScrubRequest { action: command, offset, length };
+    let request = control::ScrubRequest { action: command, offset, length };
     let reply = reply(&client.post("/v1/scrub", &json!(request))?)?;
     let ends_here = matches!(command, ScrubCommand::Pause | ScrubCommand::Cancel);
     let report = if ends_here || arguments.no_wait { reply.scrub } else { wait(&client, arguments.json)? };

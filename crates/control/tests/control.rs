@@ -1,6 +1,6 @@
 //! The control socket over HTTP: this crate's client, requests as curl sends them, and malformed requests.
 
-use mdspace_export::control::{
+use mdspace_control::{
     ApiError, Client, ClientError, Command, ControlBackend, ControlServer, GrowRequest, Method, REQUEST_BYTES_MAX,
     ROUTES, Socket, Token, TraceRequest,
 };
@@ -109,7 +109,7 @@ fn what_is_asked_reaches_the_backend_and_is_answered() {
         assert_eq!(client.post("/v1/grow", &grow).expect("an answer"), json!({}));
     }
     assert_eq!(client.post("/v1/stop", &json!({})).expect("an answer"), json!({}));
-    let request = serde_json::from_value::<mdspace_export::control::MemberRequest>(member).expect("a request");
+    let request = serde_json::from_value::<mdspace_control::MemberRequest>(member).expect("a request");
     let settings = [("stripe-size".to_owned(), "64K".to_owned())].into();
     let expected = vec![
         Command::Status,
@@ -118,7 +118,7 @@ fn what_is_asked_reaches_the_backend_and_is_answered() {
         Command::Trace(TraceRequest { from: Some(17) }),
         Command::FailMember(request.clone()),
         Command::RemoveMember(request.clone()),
-        Command::AddMember(mdspace_export::control::AddRequest {
+        Command::AddMember(mdspace_control::AddRequest {
             member: "a".to_owned(),
             force: false,
             write_mostly: false,

@@ -9,9 +9,9 @@ use super::exposition;
 use super::machine::{self, Machine};
 #[cfg(feature = "https")]
 use super::secured;
-use super::{ApiError, Content, ControlBackend, ErrorBody, Method, PAGES, REQUEST_BYTES_MAX, ROUTES, Route, Token};
-#[cfg(feature = "https")]
-use crate::Credentials;
+use super::{
+    ApiError, Command, Content, ControlBackend, ErrorBody, Method, PAGES, REQUEST_BYTES_MAX, ROUTES, Route, Token,
+};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Request;
@@ -22,6 +22,8 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use axum::routing::{MethodFilter, on};
 use axum::serve::Listener;
+#[cfg(feature = "https")]
+use export::Credentials;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -86,6 +88,17 @@ impl Proof {
     }
 }
 
+/// A backend of any type: the server is compiled once for all, in this crate.
+trait AnyBackend: Send + Sync {
+    fn call(&self, command: Command) -> Pin<Box<dyn Future<Output = Result<Value, ApiError>> + Send + '_>>;
+}
+
+impl<B: ControlBackend> AnyBackend for B {
+    fn call(&self, command: Command) -> Pin<Box<dyn Future<Output = Result<Value, ApiError>> + Send + '_>> {
+        Box::pin(ControlBackend::call(self, command))
+    }
+}
+
 /// A running control server. Dropping it does the same as [`ControlServer::stop`].
 #[derive(Debug)]
 pub struct ControlServer {
@@ -116,7 +129,7 @@ impl ControlServer {
     ) -> std::io::Result<Self> {
         let (fd, node) = listen_unix(path, access)?;
         let own = Socket::Unix(UnixListener::from(fd));
-        Self::serve(std::iter::once(own).chain(others), Some(node), backend)
+        Self::serve(std::iter::once(own).chain(others).collect(), Some(node), Arc::new(backend))
     }
 
     /// Serves sockets that already listen, from a new thread.
@@ -124,7 +137,7 @@ impl ControlServer {
     /// # Errors
     /// When the system refuses.
     pub fn start_on(sockets: Vec<Socket>, backend: impl ControlBackend) -> std::io::Result<Self> {
-        Self::serve(sockets.into_iter(), None, backend)
+        Self::serve(sockets, None, Arc::new(backend))
     }
 
     /// Serves the list of a machine's arrays and the pages of each on sockets that already listen, from a new thread.
@@ -132,30 +145,25 @@ impl ControlServer {
     /// # Errors
     /// When the system refuses.
     pub fn start_for_machine(sockets: Vec<Socket>, machine: impl Machine) -> std::io::Result<Self> {
-        let machine = Arc::new(machine);
-        Self::answer_by(sockets.into_iter(), None, |access| machine::router(machine.clone(), &access))
+        let machine: Arc<dyn Machine> = Arc::new(machine);
+        Self::answer_by(sockets, None, &|access| machine::router(machine.clone(), &access))
     }
 
-    fn serve(
-        sockets: impl Iterator<Item = Socket>,
-        node: Option<SocketNode>,
-        backend: impl ControlBackend,
-    ) -> std::io::Result<Self> {
-        let backend = Arc::new(backend);
-        Self::answer_by(sockets, node, |access| router(backend.clone(), &access))
+    fn serve(sockets: Vec<Socket>, node: Option<SocketNode>, backend: Arc<dyn AnyBackend>) -> std::io::Result<Self> {
+        Self::answer_by(sockets, node, &|access| router(backend.clone(), &access))
     }
 
     /// `router` makes the answers to the clients of one socket, by what they may do.
     fn answer_by(
-        sockets: impl Iterator<Item = Socket>,
+        sockets: Vec<Socket>,
         node: Option<SocketNode>,
-        router: impl Fn(Access) -> Router,
+        router: &dyn Fn(Access) -> Router,
     ) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopping) = watch::channel(false);
         let inside = runtime.enter();
-        let listening: Result<Vec<_>, _> = sockets.map(|socket| Listening::of(socket, &router)).collect();
-        drop((inside, router));
+        let listening: Result<Vec<_>, _> = sockets.into_iter().map(|socket| Listening::of(socket, router)).collect();
+        drop(inside);
         let listening = listening?;
         let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
             runtime.block_on(LocalSet::new().run_until(async {
@@ -196,7 +204,7 @@ enum Listening {
 }
 
 impl Listening {
-    fn of(socket: Socket, router: impl Fn(Access) -> Router) -> std::io::Result<Self> {
+    fn of(socket: Socket, router: &dyn Fn(Access) -> Router) -> std::io::Result<Self> {
         let tcp = |listener: TcpListener| {
             listener.set_nonblocking(true)?;
             let is_local = listener.local_addr()?.ip().is_loopback();
@@ -328,7 +336,7 @@ pub(super) async fn serve_connection(stream: Connection, router: Router, mut sto
     }
 }
 
-fn router<B: ControlBackend>(backend: Arc<B>, access: &Access) -> Router {
+fn router(backend: Arc<dyn AnyBackend>, access: &Access) -> Router {
     let mut router = Router::new();
     for route in ROUTES {
         let filter = match route.method {
@@ -357,7 +365,7 @@ fn router<B: ControlBackend>(backend: Arc<B>, access: &Access) -> Router {
     })
 }
 
-async fn answer(route: Route, backend: &impl ControlBackend, access: &Access, request: Request) -> Response {
+async fn answer(route: Route, backend: &dyn AnyBackend, access: &Access, request: Request) -> Response {
     let accepts_open_metrics = exposition::accepts_open_metrics(request.headers());
     match ask(route, backend, access, request).await {
         Ok(Value::String(text)) if route.content == Content::Metrics && !accepts_open_metrics => {
@@ -371,12 +379,7 @@ async fn answer(route: Route, backend: &impl ControlBackend, access: &Access, re
     }
 }
 
-async fn ask(
-    route: Route,
-    backend: &impl ControlBackend,
-    access: &Access,
-    request: Request,
-) -> Result<Value, ApiError> {
+async fn ask(route: Route, backend: &dyn AnyBackend, access: &Access, request: Request) -> Result<Value, ApiError> {
     let allowed = access.check(route.method, route.is_open, request.headers())?;
     Proof::give_if_known(allowed, &request);
     let query = request.uri().query().unwrap_or_default().to_owned();

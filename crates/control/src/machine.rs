@@ -61,7 +61,7 @@ pub trait Creation: Send + Sync {
 }
 
 /// The answers to the clients of one port.
-pub(super) fn router<M: Machine>(machine: Arc<M>, access: &Access) -> Router {
+pub(super) fn router(machine: Arc<dyn Machine>, access: &Access) -> Router {
     let mut router = Router::new();
     let shared = PAGES.into_iter().filter(|(path, ..)| *path != "/");
     for (path, content, text) in LIST_PAGES.into_iter().chain(shared) {
@@ -99,7 +99,7 @@ fn wrong_method() -> ApiError {
 }
 
 /// Answers a request for the list, for the devices, or to create an array.
-async fn by_machine<M: Machine>(machine: Arc<M>, access: &Access, request: Request) -> Result<Response, ApiError> {
+async fn by_machine(machine: Arc<dyn Machine>, access: &Access, request: Request) -> Result<Response, ApiError> {
     let method = if request.method() == "POST" { Method::Post } else { Method::Get };
     Proof::give_if_known(access.check(method, false, request.headers())?, &request);
     let is_list = request.uri().path() == "/v1/arrays";
@@ -128,7 +128,7 @@ fn wanted(body: &[u8]) -> Result<Value, ApiError> {
 }
 
 /// Answers a request for one array: a file of its page from here, all else by its server.
-async fn pass_on(machine: &impl Machine, access: &Access, request: Request) -> Result<Response, ApiError> {
+async fn pass_on(machine: &dyn Machine, access: &Access, request: Request) -> Result<Response, ApiError> {
     let path = request.uri().path().strip_prefix(ARRAYS).unwrap_or_default();
     let (name, route) = path.split_once('/').ok_or_else(|| no_route("an array's page ends with a slash"))?;
     let route = format!("/{route}");

@@ -1,9 +1,10 @@
 //! Control of a running array: HTTP and JSON over a unix socket of mode 0600, which `curl --unix-socket` reaches too,
-//! and optionally over a TCP port: plain on the loopback address, through TLS on any.
+//! and optionally over a TCP port: plain on the loopback address, through TLS on any (the feature `https`).
 //!
 //! [`ROUTES`] is the one list of requests. Each route decodes its body into a [`Command`], and a [`ControlBackend`]
 //! carries commands out. The server runs on a management thread of its own and never touches data: the backend passes
 //! commands to the array's thread. `docs/control.md` describes the routes for users.
+#![forbid(unsafe_code)]
 
 mod access;
 mod client;

@@ -2,15 +2,15 @@
 //!
 //! A stranger cannot keep out a client that knows the token. Until a client has shown the token, or on the loopback
 //! address has sent any request that is answered, its connection counts as one in the handshake. Those are bounded, and
-//! one more evicts another ([`crate::handshaking`]). The TLS handshake has a time limit. Nothing plain is answered, except
+//! one more evicts another ([`export::handshaking`]). The TLS handshake has a time limit. Nothing plain is answered, except
 //! that a plain request learns that the port speaks TLS. Sources: RFC 8446 (TLS), RFC 9112 (HTTP/1.1).
 
 use super::server::{CONNECTIONS_MAX, Proof, serve_connection};
-use crate::Credentials;
-use crate::handshaking::{ConnectionCounts, CountedConnection, Handshaking};
 use axum::Router;
 use axum::extract::Extension;
 use axum::serve::Listener;
+use export::Credentials;
+use export::handshaking::{ConnectionCounts, CountedConnection, Handshaking};
 use std::io::{Error, ErrorKind, Result};
 use std::rc::Rc;
 use std::sync::Arc;

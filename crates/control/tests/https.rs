@@ -1,11 +1,11 @@
 //! Control through TLS: clients that never finish the handshake, or finish it and show no token.
 
-#[path = "support/certificates.rs"]
+#[path = "../../export/tests/support/certificates.rs"]
 mod certificates;
 
 use certificates::Authority;
-use mdspace_export::Credentials;
-use mdspace_export::control::{ApiError, Command, ControlBackend, ControlServer, Machine, Socket, Token};
+use export::Credentials;
+use mdspace_control::{ApiError, Command, ControlBackend, ControlServer, Machine, Socket, Token};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
