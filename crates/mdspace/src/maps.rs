@@ -11,7 +11,8 @@ use crate::names::name_of;
 use crate::names::path_of;
 #[cfg(feature = "command")]
 use crate::place::file_of;
-use crate::place::{canonical, identity, resolve_within};
+use crate::place::{DiskFile, canonical, identity, resolve_within};
+use disk::Source;
 use disk::map::RescueMap;
 use engine::Refusal;
 use format::overlay::Holes;
@@ -162,6 +163,11 @@ impl Maps {
         }
         let (file, part) = resolve_within(path, data)?;
         let Some(map) = self.of(&file)? else { return Ok(None) };
+        if part.is_some()
+            && let Ok(there) = DiskFile::open(&file).map(|disk| disk.bytes())
+        {
+            check_end(map.finished_end(), there)?;
+        }
         let io::Part { at, bytes } = part.unwrap_or(io::Part { at: 0, bytes: u64::MAX });
         let inside = |byte: u64| byte.saturating_sub(at).min(bytes);
         let holes = map.holes(&(at..at.saturating_add(inside(map.end()))));
@@ -225,14 +231,20 @@ impl Mapped {
     /// The map calls more read than the image holds.
     pub(crate) fn holes(self, path: &Path, there: u64) -> std::result::Result<Option<Holes>, OpenError> {
         let Self { disk_bytes, finished_end, holes: ranges } = self;
-        if finished_end > there.next_multiple_of(BLOCK_BYTES_MAX) {
-            let text =
-                format!("byte {finished_end} is read by it, and the image ends at {there}: a map of another image");
-            return Err(failed(path, Error::other(text)));
-        }
+        check_end(finished_end, there).map_err(|error| failed(path, error))?;
         let is_complete = ranges.is_empty() && disk_bytes == there;
         Ok((!is_complete).then_some(Holes { disk_bytes, ranges }))
     }
+}
+
+/// Refuses a map that calls more read than there is.
+fn check_end(finished_end: u64, there: u64) -> Result<()> {
+    if finished_end <= there.next_multiple_of(BLOCK_BYTES_MAX) {
+        return Ok(());
+    }
+    Err(Error::other(format!(
+        "byte {finished_end} is read by it, and the image ends at {there}: a map of another image"
+    )))
 }
 
 /// `member` without what it lacks.

@@ -246,6 +246,12 @@ fn the_map_of_a_whole_disk_counts_for_the_members_in_its_partitions() {
     let detected = parsed(&here.run("detect --json --maps disk1.img disk2.img disk3.img").ok().text());
     assert_eq!(detected["arrays"].as_array().expect("a list").len(), 3);
     here.run("examine --maps disk1.img:3 disk2.img:3").ok();
+    // A map of a longer disk is not that of this image, even if the part is within both.
+    write_map(&here, "disk2.map", 41 * MIB, &holes[1]);
+    let refused = ["disk2.img", "and the image ends at 41943040: a map of another image"];
+    for members in ["disk?.img:3", "disk1.img:3 disk2.img@17M+20M disk3.img:3"] {
+        here.run(&format!("read {members} {maps} --length {length}")).expect(2, &refused);
+    }
     assert!(here.contents(&DISKS) == before, "something was written");
     assert_eq!(
         parsed(&here.run("examine --json disk?.img:3").ok().text())["arrays"][0]["status"]["array_bytes"],

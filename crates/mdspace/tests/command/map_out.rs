@@ -193,3 +193,35 @@ fn an_inner_member_at_the_start_of_a_copy_does_not_stop_it() {
     File::open(here.path().join("out")).expect("a copy").read_exact_at(&mut out, 0).expect("as long");
     assert!(out == whole);
 }
+
+/// A copy is killed before its map is saved for the first time: the file has bytes that its map does not know.
+#[test]
+fn a_copy_that_was_killed_early_is_continued_if_it_holds_nothing_else() {
+    let here = Workplace::new();
+    let whole = copied_in_part(&here);
+    let (out, map) = (here.path().join("out"), here.path().join("out.map"));
+    let text = std::fs::read_to_string(&map).expect("a map");
+    let comments: String = text.lines().take(4).map(|line| format!("{line}\n")).collect();
+    let untried = format!("{comments}0 ? 1\n0 {} ?\n", whole.len());
+    let mut early = vec![0; whole.len()];
+    early[..3 * MIB as usize].copy_from_slice(&whole[..3 * MIB as usize]);
+    let another = [&early[..2 * MIB as usize], &[early[2 * MIB as usize] ^ 1], &early[2 * MIB as usize + 1..]].concat();
+    std::fs::write(&map, &untried).expect("of our own");
+    std::fs::write(&out, another).expect("of our own");
+    refused(&here, AGAIN, &["out: exists already, and holds data", "--overwrite"]);
+    std::fs::write(&out, early).expect("of our own");
+    here.run(AGAIN).ok();
+    assert!(std::fs::read(&out).expect("a copy") == whole);
+}
+
+#[test]
+fn a_copy_never_takes_the_name_of_a_part_of_a_disk() {
+    let here = Workplace::new();
+    filled(&here, RAID5, "a b c", 1);
+    File::create(here.path().join("disk.img")).and_then(|file| file.set_len(MIB)).expect("of our own");
+    for (name, options) in [("disk.img:1", ""), ("disk.img@1M", ""), ("disk.img:1", "--salvage --map-out m")] {
+        let line = format!("read a b c --output {name} {options}");
+        here.run(&line).expect(2, &[&format!("{name}: names a part of disk.img"), "--output"]);
+        assert!(!here.path().join(name).exists(), "{line}");
+    }
+}

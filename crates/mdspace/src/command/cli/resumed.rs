@@ -1,7 +1,8 @@
 //! Whether a copy that `read --map-out` is to continue is still what its map says.
 //!
 //! The bytes decide, not names: a path may lead to another file or disk by now, and so may the members. At places spread
-//! over all that the map calls finished, the copy must hold what the array reads. This file only reads.
+//! over all that the map calls finished, the copy must hold what the array reads. Where nothing is finished, all that the
+//! copy holds is compared. This file only reads.
 
 use crate::command::cli::sink::{Sink, check_unclaimed, check_unused, member_of_another, superblock_at};
 use crate::command::text::failure::Failure;
@@ -19,6 +20,9 @@ const SAMPLES: u64 = 128;
 
 /// The length of each.
 const SAMPLE_BYTES: u64 = 4096;
+
+/// Bytes that are compared at a time where all are.
+const COMPARED_BYTES: u64 = 64 << 10;
 
 /// The start or end of a disk, where superblocks and tables are.
 const EDGE_BYTES: u64 = 128 << 10;
@@ -50,10 +54,35 @@ impl Resumed<'_> {
             return Err(Failure::refused(reason).advise(ANEW));
         }
         if self.map.finished_end() == 0 {
-            return check_unused(self.machine, self.output, overwrite).await;
+            // Killed before the map was saved again, the earlier run left bytes that the map does not know.
+            return match self.sink.is_sparse() && self.holds_nothing_else().await? {
+                true => Ok(()),
+                false => check_unused(self.machine, self.output, overwrite).await,
+            };
         }
         self.compare().await?;
         self.check_edges(overwrite).await
+    }
+
+    /// Whether the file holds no other bytes than zeros and what the array reads there.
+    async fn holds_nothing_else(&self) -> Result<bool, Failure> {
+        let failed = |error: std::io::Error| Failure::refused(format!("{}: {error}", self.sink.name));
+        let bytes = self.map.end();
+        let mut at = 0;
+        while let Some(data) = self.sink.next_data(at).filter(|data| *data < bytes) {
+            at = bytes.min(data + COMPARED_BYTES);
+            let there = self.sink.get(&(data..at)).map_err(failed)?;
+            if there.iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            match self.volume.read(self.at + data, self.pool.take(there.len())).await {
+                Ok(read) if read[..] == there[..] => {}
+                Ok(_) => return Ok(false),
+                Err(error) if error.kind == ArrayErrorKind::Io => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
     }
 
     /// Compares the copy with the array.

@@ -147,7 +147,7 @@ impl Machine {
             let described: String = arrays.iter().map(description).collect();
             let reason = format!("on these disks are members of {} arrays:{described}", arrays.len());
             return Err(Failure::refused(reason)
-                .advise("add the --uuid of the one that you mean, or --name; `mdspace detect` prints more"));
+                .advise("add the --uuid of the one that you mean, or name its partitions (disk:3); `mdspace detect` prints both"));
         }
         note_disks(disks);
         Ok(())
