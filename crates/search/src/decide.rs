@@ -103,7 +103,7 @@ async fn search_in(disks: &[Member<'_>], budget: u64, progress: &dyn Fn(u64, u64
     let scan = Scan::of(disks, budget, progress).await;
     let mut found = Found {
         verdict: Verdict::Nothing(
-            "no superblock of ext4, XFS or Btrfs was seen, nor LVM, partitions or LUKS".to_owned(),
+            "no superblock of ext4, XFS or Btrfs with blocks of 4 KiB was seen, nor LVM, partitions or LUKS".to_owned(),
         ),
         second: None,
         system: None,

@@ -245,3 +245,26 @@ fn the_library_finds_as_data_what_the_command_prints() {
     let library = mdspace::detect(&paths[..2]).expect("it looks");
     assert_eq!(serde_json::to_value(&library).expect("it is JSON"), printed);
 }
+
+#[test]
+fn partitions_without_superblocks_lead_to_the_search_and_the_search_to_the_partitions() {
+    let here = Workplace::new();
+    nas(&here, "gpt");
+    let image = ext4(&here, DATA_BYTES);
+    here.run_with("write disk?.img --name 2", &image).ok();
+    let detect = || parsed(&here.run("detect --json disk1.img disk2.img disk3.img").ok().text());
+    assert_eq!(detect()["next"], serde_json::json!([]));
+    here.run("wipe --force disk1.img:3").ok();
+    assert_eq!(detect()["next"], serde_json::json!([]), "the others still have theirs");
+    here.run("wipe --force disk2.img:3 disk3.img:3").ok();
+    let before = here.contents(&DISKS);
+    let command = "mdspace detect --search disk1.img:3 disk2.img:3 disk3.img:3";
+    assert_eq!(detect()["next"][0]["command"], command);
+    assert!(here.run("detect disk1.img disk2.img disk3.img").ok().text().contains(&format!("next: {command}\n")));
+    let found = here.run(command.strip_prefix("mdspace ").expect("ours"));
+    assert!(!found.stderr.contains("note:"), "{}", found.stderr);
+    found.expect(1, &["with blocks of 4 KiB"]); // those of a file system this small have 1 KiB
+    let whole = here.run("detect --search disk1.img disk2.img disk3.img");
+    whole.expect(1, &["note: disk2.img: searched as a whole; it has partitions of Linux RAID: ", "disk2.img:3"]);
+    assert!(here.contents(&DISKS) == before, "something was written");
+}

@@ -347,7 +347,8 @@ fn members_without_a_known_file_system_are_a_failure_and_not_a_guess() {
     }
     let (report, status) = searched(&here, &["a", "b", "c"]);
     assert_eq!((&report["verdict"], status), (&"nothing".into(), 1));
-    here.run("detect --search a b c").expect(1, &["no superblock of ext4, XFS or Btrfs", "next: "]);
+    here.run("detect --search a b c")
+        .expect(1, &["no superblock of ext4, XFS or Btrfs with blocks of 4 KiB", "next: "]);
     here.run("detect --search a absent").expect(2, &["absent: no such file"]);
     here.run("detect --search-bytes 1G a").expect(2, &["--search"]);
 }

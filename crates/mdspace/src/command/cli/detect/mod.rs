@@ -12,7 +12,7 @@ use crate::command::opening::container;
 use crate::command::opening::members::expand_with_directories;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json, tell};
-use crate::detect::{ArrayFound, Detected, DiskFound, Unusable, VolumeGroup, look_at};
+use crate::detect::{ArrayFound, Detected, DiskFound, Next, Unusable, VolumeGroup, look_at};
 use crate::machine::{Arena, Machine};
 use crate::names::name_of;
 use containers::ContainerFound;
@@ -29,6 +29,8 @@ struct Report {
     volume_groups: Vec<VolumeGroup>,
     containers: Vec<ContainerFound>,
     unusable: Vec<Unusable>,
+    /// Where superblocks are lost.
+    next: Vec<Next>,
 }
 
 /// Runs `mdspace detect`.
@@ -66,7 +68,8 @@ async fn detect(machine: &Machine, paths: &[PathBuf]) -> Report {
     let mut containers = containers::look(machine, of_containers).await;
     next::add(&mut arrays, &mut volume_groups, &machine.maps);
     next::add_of_containers(&mut containers, &machine.maps);
-    Report { disks, arrays, volume_groups, containers, unusable }
+    let next = next::of_lost(&disks, &machine.maps);
+    Report { disks, arrays, volume_groups, containers, unusable, next }
 }
 
 impl Report {

@@ -6,8 +6,10 @@ use crate::command::cli::detect::containers::ContainerFound;
 use crate::detect::ArrayFound;
 use crate::detect::Next;
 use crate::detect::VolumeGroup;
+use crate::detect::{DiskFound, PartitionFound};
 use crate::detect::{Inner, Layer};
 use crate::maps::Maps;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// A way to list files in a file: the program, its Debian package, and its arguments with `FILE` for the file.
@@ -35,6 +37,21 @@ pub(crate) fn add(arrays: &mut [ArrayFound], groups: &mut [VolumeGroup], maps: &
     for group in groups {
         group.next = Some(of_group(group, arrays, maps));
     }
+}
+
+/// The searches for arrays in partitions that are of md by their type, of which no disk has a superblock.
+pub(crate) fn of_lost(disks: &[DiskFound], maps: &Maps) -> Vec<Next> {
+    let mut lost: BTreeMap<u32, Vec<&PartitionFound>> = BTreeMap::new();
+    for partition in disks.iter().flat_map(|disk| &disk.partitions).filter(|one| one.type_name == Some("Linux RAID")) {
+        lost.entry(partition.number).or_default().push(partition);
+    }
+    let has_none = |members: &&Vec<&PartitionFound>| members.iter().all(|one| one.content.kind != "md");
+    let search = |members: &Vec<&PartitionFound>| {
+        let names: Vec<String> = members.iter().map(|one| one.name.clone()).collect();
+        let command = format!("mdspace detect --search {}", words(&names, maps));
+        Next { what: "no superblock of md is there: finds the array's shape from its data".to_owned(), command }
+    };
+    lost.values().filter(|members| members.len() > 1).filter(has_none).map(search).collect()
 }
 
 /// Adds the commands to each volume of a container.

@@ -7,12 +7,13 @@ use crate::command::cli::detect::next::word;
 use crate::command::opening::members::expand;
 use crate::command::text::failure::Failure;
 use crate::command::text::geometry::GeometryText;
-use crate::command::text::output::{print, print_json};
+use crate::command::text::output::{print, print_json, tell};
 use crate::command::text::progress::Progress;
 use crate::command::text::size::Size;
 use crate::maps::Maps;
 use crate::names::name_of;
-use crate::place::{DiskFile, at_once, resolve};
+use crate::place::{DiskFile, at_once, is_part, partition_of, resolve};
+use disk::table::{Partition, find};
 use disk::{Section, Source};
 use format::geometry::Level;
 use search::{Answer, Difference, Recency, Verdict};
@@ -80,6 +81,7 @@ pub(super) fn run(arguments: &DetectArguments) -> Result<(), Failure> {
     let maps = arguments.maps.read()?;
     let paths = expand(&arguments.disks)?;
     maps.check_used(&paths)?;
+    note_partitions(&paths);
     let files = paths.iter().map(|path| open(path)).collect::<Result<Vec<_>, _>>()?;
     let disks = files.iter().zip(&paths).map(|(file, path)| Imaged::of(file, path, &maps));
     let disks = disks.collect::<Result<Vec<_>, _>>()?;
@@ -111,6 +113,23 @@ pub(super) fn run(arguments: &DetectArguments) -> Result<(), Failure> {
         .advise("look at the files that it reads before you trust it, or leave another disk out; nothing is written")),
         _ => Err(Failure::unwell("the data does not tell these shapes apart, and they read different bytes")
             .advise("try each, and look at the files: a wrong one shows damaged ones; nothing is written")),
+    }
+}
+
+/// Notes disks that have partitions of md: the search takes a disk as it is named.
+fn note_partitions(paths: &[PathBuf]) {
+    for path in paths.iter().filter(|path| !is_part(path)) {
+        let Ok(Ok(Some(table))) = DiskFile::open(path).map(|disk| at_once(find(&disk))) else { continue };
+        let is_of_md = |partition: &&Partition| partition.type_name == Some("Linux RAID");
+        let names = table.partitions.iter().filter(is_of_md).map(|found| name_of(&partition_of(path, found.number)));
+        let names: Vec<String> = names.collect();
+        if !names.is_empty() {
+            tell!(
+                "note: {}: searched as a whole; it has partitions of Linux RAID: {}",
+                name_of(path),
+                names.join(", ")
+            );
+        }
     }
 }
 

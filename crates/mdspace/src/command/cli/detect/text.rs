@@ -14,6 +14,7 @@ use crate::detect::{Inner, Layer};
 
 pub(super) fn of(report: &Report) -> String {
     let mut text: String = report.disks.iter().map(disk).collect();
+    text += &next(&report.next);
     for array in &report.arrays {
         text += &format!("\n{}", of_array(array));
         let groups = report.volume_groups.iter().filter(|group| group.physical.first() == Some(&array.uuid));
