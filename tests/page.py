@@ -427,7 +427,8 @@ def created(browser):
     words = [MDSPACE, "web", "--http", "127.0.0.1:0", "--http-token-file", "token", "--allow-create"]
     web = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "XDG_RUNTIME_DIR": os.getcwd()})
     try:
-        browser.open(web.stdout.readline().strip())
+        url = web.stdout.readline().strip()
+        browser.open(url)
         browser.wait("!document.getElementById('create').hidden")
         browser.complaints.clear()
         browser.value(f"document.getElementById('token').value = '{TOKEN}'; document.querySelector('#token-form button').click()")
@@ -464,7 +465,9 @@ def created(browser):
         browser.wait(said.format("next: mdspace serve .*five.img .*six.img"))
         report = json.loads(run("examine", "--json", *paths))["arrays"][0]["status"]
         check((report["name"], report["level"], report["in_sync"]) == ("made", "raid1", 2), f"{report}")
-        check(not browser.complaints, f"the browser complains: {browser.complaints}")
+        # Other tabs still ask servers that have ended.
+        complaints = [complaint for complaint in browser.complaints if complaint.get("url", url).startswith(url)]
+        check(not complaints, f"the browser complains: {complaints}")
     finally:
         web.terminate()
         web.wait()

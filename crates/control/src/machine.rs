@@ -53,7 +53,7 @@ pub trait Creation: Send + Sync {
     fn devices(&self) -> Value;
 
     /// Creates an array, or only checks that it can be: `level`, `members`, `name`, `dry-run`. Returns `text`, for people.
-    /// It may take a minute.
+    /// A client waits for 50 s; a creation goes on after that.
     ///
     /// # Errors
     /// As the control interface answers them: with 4xx nothing was changed.
@@ -112,10 +112,11 @@ async fn by_machine(machine: Arc<dyn Machine>, access: &Access, request: Request
     });
     match tokio::time::timeout(ANSWER_TIME, asked).await {
         Ok(answer) => {
-            let answer = answer.expect("neither panics")?;
+            let answer = answer.expect("none of them panics")?;
             Ok(response(StatusCode::OK, Content::Json, format!("{answer}\n")))
         }
-        Err(_) => Err(ApiError::new(504, "this takes too long").advice("an array may still be created")),
+        Err(_) if method == Method::Get => Err(ApiError::new(504, "what was asked does not answer in time")),
+        Err(_) => Err(ApiError::new(504, "a member does not answer in time").advice("the array may still be created")),
     }
 }
 

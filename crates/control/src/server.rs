@@ -174,6 +174,8 @@ impl ControlServer {
                 drop(stopping);
                 while serving.join_next().await.is_some() {}
             }));
+            // A list or a creation that hangs does not hold the end up.
+            runtime.shutdown_background();
         })?;
         Ok(Self { stop, thread: Some(thread), _node: node })
     }

@@ -205,7 +205,9 @@ fn split(path: &Path) -> Option<(PathBuf, Part)> {
     let (file, rest) = split_word(path)?;
     let rest = rest.to_str()?;
     let part = parse(rest.as_bytes()[0], &rest[1..])?;
-    (is_uri(&file) || file.symlink_metadata().is_ok()).then_some((file, part))
+    // A directory has no parts; what cannot be looked at may.
+    let has_parts = file.symlink_metadata().is_ok() && !file.is_dir();
+    (is_uri(&file) || has_parts).then_some((file, part))
 }
 
 fn parse(mark: u8, text: &str) -> Option<Part> {

@@ -32,35 +32,48 @@ function wanted() {
   return { level: at("create-level").value, name: at("create-name").value, members: [...chosen, ...others] };
 }
 
+let checked = null; // what the last check was of, as text
+
+// Only what was checked can be created.
+function forget() {
+  checked = null;
+  at("create-now").disabled = true;
+  at("create-text").textContent = "";
+}
+
 async function offerCreation() {
   try {
     const devices = await ask("v1/devices");
     if (devices === null) return; // no array is created here
+    forget();
     at("create-devices").replaceChildren(...devices.map(newDevice));
     at("create").hidden = false;
   } catch { /* the token is wanted first; or the server is gone, as the list says */ }
 }
 
-at("create-form").addEventListener("input", () => {
-  at("create-now").disabled = true;
-  at("create-text").textContent = "";
-});
+at("create-form").addEventListener("input", forget);
 
 at("create-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const isCheck = event.submitter?.value !== "create";
-  const buttons = [at("create-check"), at("create-now")];
-  buttons.forEach((button) => { button.disabled = true; });
+  const asked = JSON.stringify(wanted());
+  if (!isCheck && asked !== checked) return forget();
+  forget();
+  at("create-check").disabled = true;
   at("create-text").textContent = isCheck ? "Checking" : "Creating";
-  let isRight = false;
+  let text, isRight = false;
   try {
-    at("create-text").textContent = (await ask("v1/create", { ...wanted(), "dry-run": isCheck })).text;
+    text = (await ask("v1/create", { ...JSON.parse(asked), "dry-run": isCheck })).text;
     isRight = isCheck;
   } catch (error) {
-    at("create-text").textContent = error.message;
+    text = error.message;
   }
   at("create-check").disabled = false;
-  at("create-now").disabled = !isRight;
+  if (isCheck && asked !== JSON.stringify(wanted())) return; // the form has changed meanwhile
+  at("create-text").textContent = text;
+  if (!isRight) return;
+  checked = asked;
+  at("create-now").disabled = false;
 });
 
 offerCreation();

@@ -13,9 +13,9 @@
 //! 4. The anchor gets a superblock that names the log. This one write decides.
 //! 5. The other members get the anchor's events, and then all the next.
 //!
-//! A member that fails any of these leaves, and the others have no log. A write that failed in step 4 may still have named
-//! the anchor's log. So its superblock is put back, if the anchor takes that. If not, and power goes before the others
-//! have its events, it depends on the order of the members whether md starts the array with the anchor.
+//! A member that fails in steps 1 to 4 leaves, and the others have no log. A write that failed in step 4 may still have
+//! named the anchor's log. So its superblock is put back, if the anchor takes that. If not, some members may have the
+//! anchor's events and no log, until one has more. If power goes then, md may refuse to start the array with the anchor.
 //!
 //! Superblocks that are one event behind count as members, but what they say of a log does not. A log is *turned off* in
 //! an ordinary round: the first superblock without it has the most events.
@@ -244,7 +244,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         if named.as_ref().is_err_and(|failures| failures[0].1.kind != MemberErrorKind::TimedOut) {
             anchor.superblock.borrow_mut().ppl = None;
-            // Whether this fails does not matter: the anchor leaves.
+            // If this fails too, the anchor leaves with the others' next events, unless it has no room.
             drop(self.write_superblock(&anchor, self.superblock_of(&anchor)).await);
         }
         named

@@ -21,7 +21,10 @@ use arrays::{Assembled, Offered};
 use disk::{Section, Source};
 use engine::examined::Examination;
 use engine::inspect::find_superblock;
+use engine::status::{level_name, uuid_text};
+use engine::wipe::superblocks;
 use engine::{Candidate, Member, Refusal};
+use format::superblock::{Superblock, Version};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -201,6 +204,7 @@ async fn look(
         let content = Layer::of(&whole).await;
         if content.kind == "md" {
             members.push(path.to_owned());
+            notes.extend(other_arrays(machine, path).await);
         }
         notes.extend(hidden(machine, path).await);
         physical.extend(volumes::on_disk(machine, path, &content).await);
@@ -213,6 +217,7 @@ async fn look(
         let place = own.map_or_else(|| crate::place::partition_of(path, partition.number), |own| own.path.clone());
         if content.kind == "md" {
             members.push(place.clone());
+            notes.extend(other_arrays(machine, &place).await);
         }
         notes.extend(hidden(machine, &place).await);
         physical.extend(volumes::on_disk(machine, &place, &content).await);
@@ -229,6 +234,25 @@ async fn look(
     }
     let table = TableFound { kind: table.kind.name(), sector_bytes: table.sector_bytes, notes: table.notes };
     Ok(DiskFound { name, bytes, table: Some(table), partitions, content: None })
+}
+
+/// What to say of superblocks beside the one that counts, as `mdadm --create` leaves those of another version.
+async fn other_arrays(machine: &Machine, path: &Path) -> Vec<String> {
+    let Ok(Candidate { name, member }) = machine.open(path, Purpose::Look) else { return Vec::new() };
+    let places = superblocks(&name, &member, &machine.pool).await;
+    let sound: Vec<_> =
+        places.iter().filter_map(|place| Some((place.version, &place.found.as_ref().ok()?.superblock))).collect();
+    let Some((_, counts)) = sound.iter().max_by_key(|(_, superblock)| superblock.created) else { return Vec::new() };
+    let others = sound.iter().filter(|(_, superblock)| superblock.set_uuid != counts.set_uuid);
+    let note = |(version, superblock): &(Version, &Superblock)| {
+        let (uuid, level) = (uuid_text(&superblock.set_uuid), level_name(superblock.level));
+        format!(
+            "{name}: also has a superblock of metadata {} of array {uuid} ({level}, {} slots), which was created earlier: \
+             an array that was here before, or one inside of this array",
+            version, superblock.raid_disks
+        )
+    };
+    others.map(note).collect()
 }
 
 /// What to say of an image that counts as no member because its map has a hole where a superblock may be.

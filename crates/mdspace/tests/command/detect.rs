@@ -268,3 +268,20 @@ fn partitions_without_superblocks_lead_to_the_search_and_the_search_to_the_parti
     whole.expect(1, &["note: disk2.img: searched as a whole; it has partitions of Linux RAID: ", "disk2.img:3"]);
     assert!(here.contents(&DISKS) == before, "something was written");
 }
+
+#[test]
+fn a_superblock_of_an_older_array_beside_the_one_that_counts_is_noted() {
+    let here = Workplace::new();
+    here.run("create --level 1 --metadata 1.0 --name old --size 8M a b").ok();
+    let end = here.contents(&["a", "b"]);
+    let older = parsed(&here.run("examine --json a b").ok().text())["members"][0]["array_uuid"].clone();
+    here.run("create --force --assume-clean --level 1 --metadata 1.2 --name new a b").ok();
+    assert!(!here.run("detect a b").ok().stderr.contains("also has"), "mdspace leaves none behind");
+    for (name, bytes) in ["a", "b"].iter().zip(&end) {
+        let file = std::fs::File::options().write(true).open(here.path().join(name)).expect("a member");
+        file.write_all_at(&bytes[bytes.len() - 8192..], bytes.len() as u64 - 8192).expect("there is room");
+    }
+    let uuid = older.as_str().expect("a text");
+    let note = format!("note: a: also has a superblock of metadata 1.0 of array {uuid} (raid1, 2 slots)");
+    here.run("detect a b").expect(0, &[&note]);
+}

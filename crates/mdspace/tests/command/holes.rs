@@ -110,12 +110,16 @@ impl Known {
         }
     }
 
+    /// The number of sectors of the array of which a hole has one copy at least.
+    fn touched(&self, holes: &[Vec<Range<u64>>]) -> usize {
+        let is_touched =
+            |places: &&Vec<(usize, u64)>| places.iter().any(|&(slot, sector)| is_lost(holes, slot, sector));
+        self.places.iter().filter(is_touched).count()
+    }
+
     /// Whether each sector of the array can be had, by counting what its row or its copies lack.
     fn can_be_had(&self, holes: &[Vec<Range<u64>>]) -> Vec<bool> {
-        let is_lost = |slot: usize, sector: u64| {
-            let range = sector * SECTOR..(sector + 1) * SECTOR;
-            holes[slot].iter().any(|hole| hole.start < range.end && range.start < hole.end)
-        };
+        let is_lost = |slot: usize, sector: u64| is_lost(holes, slot, sector);
         let can_be_had = |places: &Vec<(usize, u64)>| {
             let row = places[0].1;
             let lost = (0..self.members.len()).filter(|&slot| is_lost(slot, row)).count();
@@ -124,6 +128,12 @@ impl Known {
         };
         self.places.iter().map(can_be_had).collect()
     }
+}
+
+/// Whether a sector of a member's data lies in one of its holes.
+fn is_lost(holes: &[Vec<Range<u64>>], slot: usize, sector: u64) -> bool {
+    let range = sector * SECTOR..(sector + 1) * SECTOR;
+    holes[slot].iter().any(|hole| hole.start < range.end && range.start < hole.end)
 }
 
 /// Whether each sector of a result is finished by its map.
@@ -140,11 +150,11 @@ fn finished(map: &str, sectors: usize) -> Vec<bool> {
     finished
 }
 
-/// Tries random maps on arrays of one shape.
+/// Tries random maps on arrays of one shape. The table in docs/rescue.md has a row of what came of it.
 fn try_maps(shape: &str, members: &[&'static str], parities: usize, seeds: Range<u64>) {
     let here = Workplace::new();
     let known = Known::new(&here, shape, members, parities);
-    let (mut lossless, mut lossy) = (0, 0);
+    let (mut lossless, mut lossy, mut touched, mut lost_of_all) = (0, 0, 0, 0);
     for seed in seeds {
         let mut random = Random(seed);
         let holes = known.holes(&mut random);
@@ -152,6 +162,7 @@ fn try_maps(shape: &str, members: &[&'static str], parities: usize, seeds: Range
         let expected = known.can_be_had(&holes);
         let lost = expected.iter().filter(|had| !**had).count();
         *if lost == 0 { &mut lossless } else { &mut lossy } += 1;
+        (touched, lost_of_all) = (touched + known.touched(&holes), lost_of_all + lost);
         let names = members.join(" ");
         let run = here.run(&format!("read {names} --maps --salvage --output out --map-out out.map --json"));
         run.expect(i32::from(lost > 0), &[]);
@@ -190,6 +201,10 @@ fn try_maps(shape: &str, members: &[&'static str], parities: usize, seeds: Range
         }
     }
     assert!(lossless > 5 && lossy > 5, "{shape}: {lossless} maps without a loss, {lossy} with one");
+    let (slots, maps, given) = (members.len(), lossless + lossy, touched - lost_of_all);
+    let row = format!("| `{shape}`, {slots} members | {maps} | {lossy} | {touched} | {given} | {lost_of_all} |");
+    let page = include_str!("../../../../docs/rescue.md");
+    assert!(page.lines().any(|line| line == row), "docs/rescue.md has another row than this one, of this run:\n{row}");
 }
 
 #[test]

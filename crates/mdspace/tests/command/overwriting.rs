@@ -72,6 +72,7 @@ fn a_dry_run_says_what_a_creation_would_be_and_changes_nothing() {
         ("--level 6 --size 8M free n1 missing n2 --integrity --spare n3", 0, "would create RAID-6 of 4 members"),
         ("--level 5 --size 8M free n1 n2 --write-journal n4", 0, "would create RAID-5"),
         ("--level 1 --size 8M free n1 --bitmap ./bitmap", 0, "would create RAID-1"),
+        ("--level 1 --size 8M free n1 --bitmap ./none/bitmap", 2, "bitmap: cannot create"),
         ("--level 1 free n1", 2, "n1: no such file"),
         ("--level 5 --overlay there free claimed", 2, "--dry-run"),
     ];

@@ -45,6 +45,9 @@ fn the_next_server_has_what_a_killed_one_had_answered() {
     for refused in ["serve a b c --overlay over", "update a b c --uuid random", "update a b c --name other"] {
         here.run(refused).expect(2, &["write buffer", "serve the array once"]);
     }
+    let uuid = parsed(&here.run("examine --json a b c").ok().text())["members"][0]["array_uuid"].clone();
+    let uuid = uuid.as_str().expect("a text");
+    here.run(&format!("create --dry-run --force --level 5 --chunk 64K --uuid {uuid} a b c")).ok();
     assert!(here.contents(&["a", "b", "c"]) == members, "a look or a refusal has changed a member");
 
     let server = Server::of(&here, "serve a b c");

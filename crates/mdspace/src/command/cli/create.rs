@@ -56,10 +56,10 @@ pub(crate) async fn create(
     let created = crate::create::create(machine, recipe, devices, size.map(|size| size.0), &watcher).await;
     drop(watcher); // clears its bar before other output
     let (array, made) = created?;
-    if let Some(bitmap) = bitmap.filter(|_| !machine.is_rehearsal())
+    if let Some(bitmap) = bitmap
         && let Err(refusal) = bitmap.add_to(&array, machine).await
     {
-        if are_all_new(&made, devices) {
+        if are_all_new(&made, devices) || machine.is_rehearsal() {
             return Err(refusal.into()); // the new members are removed again
         }
         made.keep();

@@ -24,6 +24,9 @@ const SAMPLE_BYTES: u64 = 4096;
 /// Bytes that are compared at a time where all are.
 const COMPARED_BYTES: u64 = 64 << 10;
 
+/// Bytes that a file system keeps or loses together.
+const BLOCK_BYTES: usize = 4096;
+
 /// The start or end of a disk, where superblocks and tables are.
 const EDGE_BYTES: u64 = 128 << 10;
 
@@ -69,15 +72,21 @@ impl Resumed<'_> {
         let failed = |error: std::io::Error| Failure::refused(format!("{}: {error}", self.sink.name));
         let bytes = self.map.end();
         let mut at = 0;
-        while let Some(data) = self.sink.next_data(at).filter(|data| *data < bytes) {
+        while let Some(data) = self.sink.next_data(at).map_err(failed)?.filter(|data| *data < bytes) {
             at = bytes.min(data + COMPARED_BYTES);
             let there = self.sink.get(&(data..at)).map_err(failed)?;
-            if there.iter().all(|byte| *byte == 0) {
+            let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
+            if is_zero(&there) {
                 continue;
             }
             match self.volume.read(self.at + data, self.pool.take(there.len())).await {
-                Ok(read) if read[..] == there[..] => {}
-                Ok(_) => return Ok(false),
+                // A write that was cut off left blocks without their bytes.
+                Ok(read) => {
+                    let mut blocks = there.chunks(BLOCK_BYTES).zip(read.chunks(BLOCK_BYTES));
+                    if !blocks.all(|(there, read)| is_zero(there) || there == read) {
+                        return Ok(false);
+                    }
+                }
                 Err(error) if error.kind == ArrayErrorKind::Io => return Ok(false),
                 Err(error) => return Err(error.into()),
             }

@@ -179,8 +179,12 @@ impl Sink {
     }
 
     /// The first byte at or behind `at` that is in no hole of the file; `None` where only a hole follows.
-    pub(super) fn next_data(&self, at: u64) -> Option<u64> {
-        seek(&self.file, SeekFrom::Data(at)).ok()
+    pub(super) fn next_data(&self, at: u64) -> std::io::Result<Option<u64>> {
+        match seek(&self.file, SeekFrom::Data(at)) {
+            Ok(data) => Ok(Some(data)),
+            Err(rustix::io::Errno::NXIO) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// What was put is on stable storage afterwards.

@@ -1,7 +1,7 @@
 //! `mdspace web`: a page of all arrays that this user's servers serve, with the page of each below it.
 //!
-//! It opens no member: [`crate::command::cli::web_create`] has arrays created by a command of its own. The list is that of `mdspace list`, and all other requests go to the control socket of their array:
-//! [`control::Machine`].
+//! It opens no member. The list is that of `mdspace list`, and requests for an array go to its control socket:
+//! [`control::Machine`]. New arrays are created by a command of its own ([`crate::command::cli::web_create`]).
 
 use crate::command::cli::web_create::Creating;
 use crate::command::clients::list::entry;
@@ -37,7 +37,8 @@ pub(crate) struct WebArguments {
     #[command(flatten)]
     protection: HttpProtection,
 
-    /// Create arrays of devices and files, for those who send the token. Nothing that holds data is overwritten
+    /// Create arrays of devices and files, for clients that send the token. As by `create` without --force, members that
+    /// hold something known are refused
     #[arg(long, requires = "http_token_file")]
     allow_create: bool,
 
@@ -50,7 +51,7 @@ pub(crate) struct WebArguments {
 pub(crate) fn run(arguments: &WebArguments) -> Result<(), Failure> {
     let refused = |error: std::io::Error| Failure::refused(error.to_string());
     let terminations = Terminations::block().map_err(refused)?;
-    let creating = arguments.allow_create.then_some(Creating);
+    let creating = arguments.allow_create.then(Creating::default);
     let arrays = Arrays { further: arguments.control.clone(), listed: Mutex::default(), creating };
     let (server, url) = Http::serve_machine(arguments.http, &arguments.protection, arrays)?;
     print(&format!("{url}/\n"))?;
