@@ -105,7 +105,6 @@ pub(crate) struct Machine {
     /// Takes all writes to members, if there is one.
     overlay: Option<Arc<OverlayDirectory>>,
     /// Whether writes to members stay in memory.
-    #[cfg(feature = "command")]
     is_rehearsal: bool,
     /// Threads for work that may wait for a file system.
     #[cfg(feature = "command")]
@@ -156,7 +155,6 @@ impl Machine {
             kernel,
             maps: Maps::default(),
             overlay: None,
-            #[cfg(feature = "command")]
             is_rehearsal: false,
             #[cfg(feature = "command")]
             write_back: std::cell::Cell::new(None),
@@ -185,10 +183,7 @@ impl Machine {
 
     /// Whether writes to members stay in memory.
     pub(crate) fn is_rehearsal(&self) -> bool {
-        #[cfg(feature = "command")]
-        return self.is_rehearsal;
-        #[cfg(not(feature = "command"))]
-        false
+        self.is_rehearsal
     }
 
     /// The directory of the overlay.

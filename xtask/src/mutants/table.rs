@@ -84,6 +84,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("policies::a_log_is_turned_on_or_refused_when_a_member_fails_anywhere"),
     },
     Mutant {
+        name: "anchors-log-not-put-back",
+        broken: "a member that failed the write that turns a partial parity log on may go on naming it",
+        by: Test("policies::a_log_is_turned_on_or_refused_when_a_member_fails_anywhere"),
+    },
+    Mutant {
         name: "unfinished-log-kept",
         broken: "the log of an interrupted change of the consistency policy is believed to be in use",
         by: Test("policies::a_change_of_the_policy_may_be_interrupted_anywhere"),

@@ -41,11 +41,12 @@ function forget() {
   at("create-text").textContent = "";
 }
 
+// Shows the form, once: what is chosen in it stays.
 async function offerCreation() {
+  if (!at("create").hidden) return;
   try {
     const devices = await ask("v1/devices");
-    if (devices === null) return; // no array is created here
-    forget();
+    if (devices === null || !at("create").hidden) return; // no array is created here, or the form is shown by now
     at("create-devices").replaceChildren(...devices.map(newDevice));
     at("create").hidden = false;
   } catch { /* the token is wanted first; or the server is gone, as the list says */ }
