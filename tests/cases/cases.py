@@ -262,6 +262,19 @@ def nested_in_two_steps(place):
     return "in two steps: right bytes"
 
 
+def last_bytes(place):
+    """The last 2 MiB, whole ones, are as the kernel read them, also without a member."""
+    members = members_of(place)
+    bytes_of_array = json.loads(run("examine", "--json", *members).stdout)["arrays"][0]["status"]["array_bytes"]
+    last = (bytes_of_array >> 20) - 2
+    for chosen in (members, members[1:]):
+        done = run("read", *chosen, "--offset", f"{last}M", "--length", "2M")
+        came = outcome(done, (place / "truth").read_text().strip())
+        if came != RIGHT:
+            raise Wrong(f"the last 2 MiB of {len(chosen)} members: {came}\n{done.stderr.decode()}")
+    return "the last bytes, also without a member: right bytes"
+
+
 def detected(place):
     """`detect` names both arrays with their members, and changes nothing."""
     members = members_of(place)
@@ -323,6 +336,7 @@ CASES = [
         ],
     ),
     Case("disk_error_flag", "The last copy of a RAID-1, with a NAS maker's flag \"disk error\"", [Attempt(WARNED)]),
+    Case("huge_and_old", "Superblocks 0.90 on members of 3 TiB", [], last_bytes),
     Case("other_byte_order", "Superblocks 0.90 of the other byte order", [Attempt(RIGHT)]),
     Case("logical_blocks", "A superblock that records logical blocks of 4096 bytes", [Attempt(RIGHT)], block_size_is_kept),
     Case(

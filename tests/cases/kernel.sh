@@ -302,6 +302,18 @@ disk_error_flag() { # the last copy of a RAID-1, which a NAS maker's flag calls 
     tries "--force" --force --run /dev/loop1
 }
 
+huge_and_old() { # superblocks 0.90 on members above 2 TiB; truth is of the last 2 MiB
+    blank 3 $((3 << 20))
+    create --assume-clean --metadata=0.90 --level=5 --chunk=64 --raid-devices=3 $(devices 0 1 2)
+    local last=$((($(blockdev --getsize64 /dev/md0) >> 20) - 2))
+    dd if=/dev/urandom of=/dev/md0 bs=1M count=2 seek=$last oflag=direct status=none
+    dd if=/dev/md0 bs=1M skip=$last count=2 iflag=direct status=none | sha256sum | cut -d' ' -f1 >truth
+    stop
+    detach
+    mkdir -p saved
+    mv m*.img saved
+}
+
 other_byte_order() { # superblocks 0.90 of a big-endian NAS
     blank 3 16
     create --metadata=0.90 --level=5 --chunk=64 --raid-devices=3 $(devices 0 1 2)
@@ -584,7 +596,7 @@ reshaped_raid10() { # a RAID-10 that grew from four members to six, to its end
 }
 
 all=(second_failed raid0_events halves_even halves_one_apart halves_bitmap absent_at_start holes partial_parity journal_lost
-    logged_bad disk_error_flag other_byte_order logical_blocks became_spares truncated zones many_slots forty_members
+    logged_bad disk_error_flag huge_and_old other_byte_order logical_blocks became_spares truncated zones many_slots forty_members
     replace_cut_off grown clustered stale_table damaged_checksum whole_disks reshape_cut_off
     superblocks_zeroed created_over unequal_offsets no_superblocks nested reshaped_raid10)
 half=$((${#all[@]} / 2))

@@ -520,6 +520,7 @@ def main():
     parser.add_argument("--systems", default="ext4,xfs,btrfs")
     parser.add_argument("--quiet", action="store_true")
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--page", type=Path, help="the page whose table of outcomes is replaced")
     options = parser.parse_args()
     files = pool()
     results = []
@@ -537,14 +538,30 @@ def main():
         if not options.quiet or outcome in ("wrong", "nothing", "crashed", "a member changed"):
             print(f"{outcome:12} {seconds:5.1f} s  {case}\n             {words[:500]}", flush=True)
     print(table(results))
+    if options.page:
+        replace_table(options.page, table(results))
     bad = [outcome for _, outcome, _ in results if outcome in ("wrong", "crashed", "a member changed")]
     return 1 if bad else 0
+
+
+def replace_table(page, new):
+    before, head, rest = page.read_text().partition(HEAD)
+    if not head:
+        raise SystemExit(f"{page}: has no table of outcomes")
+    _, end, after = rest.partition("\n\n")
+    page.write_text(before + new + end + after)
+
+
+HEAD = (
+    "| Arrays | Cases | Right | Right, not proved | Undecidable, proved | Overwritten | Undecided | Nothing found | Wrong "
+    "| Processor s, median | Longest |"
+)
 
 
 def table(results):
     made = [result for result in results if result[1] != "not made"]
     words = ["right", "proposed", "undecidable", "overwritten", "undecided", "nothing", "wrong"]
-    lines = ["| Arrays | Cases | Right | Right, not proved | Undecidable, proved | Overwritten | Undecided | Nothing found | Wrong | Processor s, median | Longest |", "|---|---|---|---|---|---|---|---|---|---|---|"]
+    lines = [HEAD, "|---" * HEAD.count(" | ") + "|---|"]
 
     def row(name, part):
         if part:

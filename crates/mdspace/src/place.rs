@@ -6,10 +6,14 @@
 //! fixed size is its disk without the footer behind it, whatever part is named. It only reads.
 
 use crate::images::{ImageFormat, Opened};
+#[cfg(feature = "command")]
+use crate::names::name_of;
 use disk::Source;
 use disk::content::superblock;
 use disk::table::{Partition, Table, find};
 use disk::vhd::{FOOTER_BYTES, fixed_disk_bytes};
+#[cfg(feature = "command")]
+use engine::Refusal;
 use export::nbd::address::{Address, is_uri as is_nbd_uri};
 use export::nbd::member::Remote;
 use futures_util::FutureExt;
@@ -176,6 +180,15 @@ pub(crate) fn file_of(path: &Path) -> PathBuf {
 /// Whether `path` names a part.
 pub(crate) fn is_part(path: &Path) -> bool {
     split(path).is_some()
+}
+
+/// Refuses the name of a part for a new file: the file would hide the part from then on.
+#[cfg(feature = "command")]
+pub(crate) fn check_hides_no_part(path: &Path) -> std::result::Result<(), Refusal> {
+    match split(path) {
+        None => Ok(()),
+        Some((file, _)) => Err(Refusal::new(format!("names a part of {}", name_of(&file))).of(name_of(path))),
+    }
 }
 
 /// The name of a partition of `disk`.

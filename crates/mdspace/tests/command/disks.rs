@@ -84,6 +84,28 @@ fn a_disk_of_one_array_needs_no_choice() {
 }
 
 #[test]
+fn update_changes_the_one_array_on_whole_disks_and_asks_which_of_several() {
+    let here = Workplace::new();
+    nas(&here, "gpt");
+    let before = here.contents(&DISKS);
+    let several = ["3 arrays", "name the partitions of one of them"];
+    for change in ["--name other", "--metadata 1.0", "--write-journal none"] {
+        here.run(&format!("update disk?.img {change}")).expect(2, &several);
+    }
+    assert!(here.contents(&DISKS) == before, "refused, and a disk was changed");
+    for name in ["one.img", "two.img"] {
+        disk(&here, name, DISK_BYTES, "label: gpt\nstart=2MiB, size=8MiB, type=R\nstart=10MiB, size=8MiB, type=R\n");
+    }
+    here.run("update one.img two.img --name x").expect(2, &["one.img: superblock.magic: none of the 2 partitions"]);
+    here.run("create --level 1 --name old one.img:2 two.img:2").ok();
+    here.run("update one.img two.img --name new").ok();
+    here.run("wipe one.img").expect(2, &["name these, such as"]);
+    let report = parsed(&here.run("examine --json one.img two.img").ok().text());
+    let names: Vec<_> = (0..2).map(|index| &report["members"][index]["array_name"]).collect();
+    assert_eq!(names, ["new", "new"], "{report}");
+}
+
+#[test]
 fn writes_stay_within_the_partition() {
     let here = Workplace::new();
     nas(&here, "gpt");

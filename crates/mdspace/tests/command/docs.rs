@@ -111,7 +111,7 @@ fn the_tour_can_be_taken() {
 
 #[test]
 fn rot_is_found_named_and_healed_as_the_page_says() {
-    assert_eq!(run_page("docs/scrub.md"), 5);
+    assert_eq!(run_page("docs/scrub.md"), 6);
 }
 
 #[test]

@@ -446,6 +446,26 @@ fn a_check_finds_holes_with_a_map_as_unreadable_and_without_one_as_wrong() {
 }
 
 #[test]
+fn a_check_without_a_map_names_the_members_with_zeros_where_nothing_says_which_is_wrong() {
+    for (level, expected) in [("5 --chunk 64K", vec!["b"]), ("1", vec!["b"])] {
+        let here = Workplace::new();
+        let members = if level == "1" { "a b" } else { "a b c" };
+        here.run(&format!("create --level {level} --size 8M {members}")).ok();
+        here.run_with(&format!("write {members}"), &Random(3).bytes(6 << 20)).ok();
+        lose(&here, "b", 3 * MIB..3 * MIB + 8192);
+        let run = here.run(&format!("scrub {members} --json"));
+        let report = parsed(&run.expect(1, &[]).text());
+        assert_eq!(report["counts"]["undecidable"], 2, "{report}");
+        let parts = report["findings"][0]["members"].as_array().expect("a list");
+        let zeros: Vec<_> = parts.iter().filter(|part| part["zeros"] == true).map(|part| &part["name"]).collect();
+        assert_eq!(zeros, expected, "{report}");
+        let text = here.run(&format!("scrub {members}")).expect(1, &[]).text();
+        assert!(text.contains("(8 KiB zeros on b at byte 3145728): undecidable"), "{text}");
+        assert!(text.contains("give its map (--map)"), "{text}");
+    }
+}
+
+#[test]
 fn a_copy_with_a_map_continues_with_what_it_lacks_when_another_member_is_there() {
     let here = Workplace::new();
     here.run("create --level 5 --chunk 64K --size 8M a b c").ok();

@@ -215,7 +215,7 @@ fn a_copy_that_was_killed_early_is_continued_if_it_holds_nothing_else() {
 }
 
 #[test]
-fn a_copy_never_takes_the_name_of_a_part_of_a_disk() {
+fn no_new_file_takes_the_name_of_a_part_of_a_disk() {
     let here = Workplace::new();
     filled(&here, RAID5, "a b c", 1);
     File::create(here.path().join("disk.img")).and_then(|file| file.set_len(MIB)).expect("of our own");
@@ -223,5 +223,12 @@ fn a_copy_never_takes_the_name_of_a_part_of_a_disk() {
         let line = format!("read a b c --output {name} {options}");
         here.run(&line).expect(2, &[&format!("{name}: names a part of disk.img"), "--output"]);
         assert!(!here.path().join(name).exists(), "{line}");
+    }
+    for (line, option) in [
+        ("read a b c --output copy --salvage --map-out disk.img:1", "--map-out"),
+        ("create --level 1 --size 8M d e --bitmap ./disk.img:1", "name a new file"),
+    ] {
+        here.run(line).expect(2, &["disk.img:1: names a part of ", option]);
+        assert!(["disk.img:1", "copy", "d", "e"].iter().all(|name| !here.path().join(name).exists()), "{line}");
     }
 }

@@ -15,6 +15,7 @@
 use crate::base::buffer::Block;
 use crate::base::range_lock::RangeGuard;
 use crate::control::state::Control;
+use crate::control::sweep::doubt::is_zeros;
 use crate::control::sweep::findings::{ArrayPart, Finding, FindingVerdict, Findings, MemberPart, Outcome, ScrubAction};
 use crate::control::sweep::purpose::Tally;
 use crate::control::sweep::rows::{ComparedRow, Comparison, SuspectRow};
@@ -310,7 +311,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
         };
         if verdict != Verdict::Sound {
-            comparison.suspects.push(SuspectRow { row, verdict, present, fixes });
+            let zeros = blocks.iter().map(|block| block.as_ref().is_some_and(is_zeros)).collect();
+            comparison.suspects.push(SuspectRow { row, verdict, present, zeros, fixes });
         }
         agrees
     }
@@ -329,7 +331,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// The finding that describes a row.
     pub(super) fn finding(&self, suspect: &SuspectRow, outcome: Outcome) -> Finding {
-        let SuspectRow { row, verdict, present, .. } = suspect;
+        let SuspectRow { row, verdict, present, zeros, .. } = suspect;
         let (verdict, blocks) = match verdict {
             Verdict::Wrong { blocks, by } => (FindingVerdict::Decided(*by), blocks.clone()),
             Verdict::Lost { blocks } => (FindingVerdict::Lost, blocks.clone()),
@@ -338,13 +340,13 @@ impl<M: Member, C: Clock> Control<M, C> {
                 (FindingVerdict::Undecidable, present.collect())
             }
         };
-        let members = blocks.iter().map(|&index| self.member_part(row, index)).collect();
+        let members = blocks.iter().map(|&index| self.member_part(row, index, zeros[index])).collect();
         let doubtful = |index: &usize| verdict == FindingVerdict::Undecidable || blocks.contains(index);
         let array = self.array_parts(row, &doubtful);
         Finding { stripe: row.stripe.map(|stripe| stripe.number()), verdict, outcome, members, array, rows: 1 }
     }
 
-    fn member_part(&self, row: &ComparedRow, index: usize) -> MemberPart {
+    fn member_part(&self, row: &ComparedRow, index: usize, zeros: bool) -> MemberPart {
         let (slot, at) = row.places[index];
         let device = self.core.device(slot);
         let role = match row.stripe.map(|stripe| stripe.role_of(slot)) {
@@ -359,6 +361,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             role: role.to_owned(),
             member_at: device.map_or(0, |device| device.data_at()) + at,
             bytes: row.bytes,
+            zeros,
         }
     }
 

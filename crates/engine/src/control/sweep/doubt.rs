@@ -130,8 +130,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if self.agrees(group, &row) {
             return None;
         }
-        let are_zeros = |block: &Block| block[..] == ZEROS[..block.len()];
-        let zeros = group.places.iter().zip(&row).filter(|(_, block)| are_zeros(block)).map(|(place, _)| *place);
+        let zeros = group.places.iter().zip(&row).filter(|(_, block)| is_zeros(block)).map(|(place, _)| *place);
         let devices: Vec<_> = zeros.filter_map(|(slot, at)| Some((self.core.device(slot)?, at))).collect();
         let (first, at) = devices.first()?;
         Some(DoubtfulZeros {
@@ -152,6 +151,11 @@ impl<M: Member, C: Clock> Control<M, C> {
             None => blocks.windows(2).all(|pair| pair[0][..] == pair[1][..]),
         }
     }
+}
+
+/// Whether a block of a row holds nothing but zeros.
+pub(super) fn is_zeros(block: &Block) -> bool {
+    block[..] == ZEROS[..block.len()]
 }
 
 /// At most `wanted` of `count` numbers, evenly spread, including the first and the last.

@@ -101,6 +101,9 @@ pub struct MemberPart {
     pub member_at: u64,
     /// Number of bytes.
     pub bytes: u64,
+    /// Whether all these bytes are zeros: data, or a hole of an image that a copying program left.
+    #[serde(default)]
+    pub zeros: bool,
 }
 
 /// A part of the array.
@@ -136,7 +139,7 @@ impl Finding {
             && self.members.len() == next.members.len()
             && self.array.len() == next.array.len();
         let goes_on = |(a, b): (&MemberPart, &MemberPart)| {
-            a.slot == b.slot && a.role == b.role && a.member_at + a.bytes == b.member_at
+            (a.slot, &a.role, a.zeros) == (b.slot, &b.role, b.zeros) && a.member_at + a.bytes == b.member_at
         };
         let is_next = is_same
             && self.members.iter().zip(&next.members).all(goes_on)
@@ -315,6 +318,7 @@ mod tests {
             role: "data".to_owned(),
             member_at: 1 << 20 | row << 12,
             bytes: 4096,
+            zeros: false,
         };
         let array = vec![ArrayPart { at: row << 12, bytes: 4096 }];
         Finding { stripe: Some(3), verdict, outcome: Outcome::Left, members: vec![part], array, rows: 1 }

@@ -24,6 +24,8 @@ pub(super) struct SuspectRow {
     pub(super) verdict: Verdict,
     /// Which of its members were present.
     pub(super) present: SmallVec<[bool; 8]>,
+    /// Which of its blocks were read and are zeros.
+    pub(super) zeros: SmallVec<[bool; 8]>,
     /// The writes that would correct it.
     pub(super) fixes: Vec<Fix>,
 }

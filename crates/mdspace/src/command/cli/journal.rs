@@ -5,7 +5,6 @@
 //! with it. One that is not given is lost, and `--force` accepts that.
 
 use crate::command::cli::arguments::{NewJournal, UpdateArguments};
-use crate::command::opening::members::expand;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json, tell};
 use crate::machine::{Array, Consent, Machine, Purpose, random};
@@ -16,7 +15,7 @@ use std::path::Path;
 
 /// Carries it out.
 pub(super) async fn change(machine: &Machine, arguments: &UpdateArguments, new: &NewJournal) -> Result<(), Failure> {
-    let paths = expand(&arguments.members)?;
+    let paths = machine.members_to_change(&arguments.members).await?;
     let candidates = machine.open_all(&paths, Purpose::Write)?;
     let mut has_journal = false;
     for Candidate { name, member } in &candidates {

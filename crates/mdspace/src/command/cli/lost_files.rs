@@ -105,6 +105,8 @@ fn ext(copy: &Path, ranges: &[Range<u64>]) -> Result<Vec<LostFile>, String> {
             if let Some((inode, path)) = line.split_once('\t')
                 && let Ok(inode) = inode.trim().parse()
             {
+                // ncheck names the root's own entries with two slashes.
+                let path = path.strip_prefix('/').filter(|rest| rest.starts_with('/')).unwrap_or(path);
                 paths.entry(inode).or_insert_with(|| path.to_owned());
             }
         }

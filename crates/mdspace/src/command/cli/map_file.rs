@@ -6,6 +6,7 @@
 use crate::command::cli::sink::is_same_file;
 use crate::command::text::failure::Failure;
 use crate::names::name_of;
+use crate::place::check_hides_no_part;
 use disk::map::{RescueMap, Status};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -38,6 +39,7 @@ impl MapFile {
         if is_same_file(path, output) || absolute(path) == absolute(output) {
             return Err(refused("the map and the copy cannot be one file".to_owned()).advise(another));
         }
+        check_hides_no_part(path).map_err(|refusal| refusal.advice(another))?;
         let text = match std::fs::read(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok((file(RescueMap::untried(bytes)), false)),
             text => text.map_err(|error| refused(error.to_string()).advise(another))?,

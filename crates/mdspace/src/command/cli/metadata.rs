@@ -5,7 +5,6 @@
 //! keeps the order on disk; an array whose conversion was interrupted is assembled, and the same command completes it.
 
 use crate::command::cli::arguments::UpdateArguments;
-use crate::command::opening::members::expand;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json};
 use crate::machine::{Machine, Purpose, random};
@@ -19,7 +18,7 @@ use serde_json::{Value, json};
 
 /// Carries it out.
 pub(super) async fn change(machine: &Machine, arguments: &UpdateArguments) -> Result<(), Failure> {
-    let paths = expand(&arguments.members)?;
+    let paths = machine.members_to_change(&arguments.members).await?;
     let candidates = machine.open_all(&paths, Purpose::Write)?;
     let mut planned = Vec::new();
     for Candidate { name, member } in &candidates {

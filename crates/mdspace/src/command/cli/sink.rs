@@ -7,7 +7,7 @@ use crate::command::text::failure::Failure;
 use crate::machine::{Array, Machine, Purpose};
 use crate::medium::Medium;
 use crate::names::{name_of, path_of};
-use crate::place::{file_of, is_part};
+use crate::place::{check_hides_no_part, file_of};
 use crate::whole_disks::look;
 use engine::Candidate;
 use engine::inspect::{find_superblock, what_it_holds};
@@ -70,11 +70,7 @@ impl Sink {
     ) -> Result<Self, Failure> {
         refuse_member(path, arrays, "--output")?;
         let cannot = |error: std::io::Error| Failure::refused(format!("{}: cannot create: {error}", name_of(path)));
-        if is_part(path) {
-            // A file of this name would hide the part from then on.
-            let reason = format!("{}: names a part of {}", name_of(path), name_of(&file_of(path)));
-            return Err(Failure::refused(reason).advise("choose another --output"));
-        }
+        check_hides_no_part(path).map_err(|refusal| refusal.advice("choose another --output"))?;
         if path.metadata().is_err() {
             return Ok(Self::of(File::create(path).map_err(cannot)?, Kind::File, path, false));
         }

@@ -7,7 +7,6 @@
 
 use crate::command::cli::arguments::{NewUuid, UpdateArguments};
 use crate::command::cli::{journal, metadata};
-use crate::command::opening::members::expand;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json, tell};
 use crate::machine::{Arena, Array, Machine, Purpose, random, without_answered_writes};
@@ -38,7 +37,7 @@ pub(crate) fn run(arguments: &UpdateArguments, kernel: Option<&'static Kernel>) 
         if arguments.metadata.is_some() {
             return metadata::change(&machine, arguments).await;
         }
-        let paths = expand(&arguments.members)?;
+        let paths = machine.members_to_change(&arguments.members).await?;
         let set_uuid = match arguments.uuid {
             Some(NewUuid::Random) => Some(random()?),
             Some(NewUuid::Given(uuid)) => Some(uuid.0),

@@ -19,6 +19,7 @@ use format::Defect;
 use format::superblock::Superblock;
 use io::{AnyMember, OpenError};
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Resyncs the array if an unclean stop may have left parity or copies inconsistent. If a member is missing for that, a
@@ -106,7 +107,8 @@ impl Machine {
             let words = expand(&arguments.members)?;
             self.maps.check_used(&words)?;
             let (own, disks) = members_on(words);
-            self.check_disks(&disks, &own).await?;
+            let one_of_several = "add the --uuid of the one that you mean, or name its partitions (disk:3)";
+            self.check_disks(&disks, &own, one_of_several).await?;
             return Ok(Found { own, unknown: unknown_on(&disks) });
         };
         let words = expand_with_directories(&arguments.members)?;
@@ -129,13 +131,25 @@ impl Machine {
         Ok(found)
     }
 
+    /// The members that `words` name, for a command that changes the superblocks of one array. A disk with partitions
+    /// stands for the members on it.
+    pub(crate) async fn members_to_change(&self, words: &[OsString]) -> Result<Vec<PathBuf>, Failure> {
+        let (own, disks) = members_on(expand(words)?);
+        self.check_disks(&disks, &own, "name the partitions of one of them (disk:3)").await?;
+        match unknown_on(&disks).first() {
+            None => Ok(own),
+            Some(damaged) => Err(Failure::refused(format!("{}: {}", name_of(damaged.path()), damaged.reason()))
+                .advise("it may be a member; name the partitions to change")),
+        }
+    }
+
     async fn belongs_to(&self, choice: &ArrayChoice, Candidate { name, member }: &Candidate<AnyMember>) -> bool {
         let found = find_superblock(name, member, &self.pool).await;
         found.is_ok_and(|found| choice.is_of(&found.superblock))
     }
 
     /// Checks that each disk has a member, and that members on disks are of one array.
-    async fn check_disks(&self, disks: &[Disk], own: &[PathBuf]) -> Result<(), Failure> {
+    async fn check_disks(&self, disks: &[Disk], own: &[PathBuf], one_of_several: &str) -> Result<(), Failure> {
         if let Some(refusal) = disks.iter().find_map(Disk::without_members) {
             return Err(refusal.into());
         }
@@ -146,8 +160,7 @@ impl Machine {
         if arrays.len() > 1 {
             let described: String = arrays.iter().map(description).collect();
             let reason = format!("on these disks are members of {} arrays:{described}", arrays.len());
-            return Err(Failure::refused(reason)
-                .advise("add the --uuid of the one that you mean, or name its partitions (disk:3); `mdspace detect` prints both"));
+            return Err(Failure::refused(reason).advise(format!("{one_of_several}; `mdspace detect` prints both")));
         }
         note_disks(disks);
         Ok(())

@@ -5,6 +5,7 @@
 use crate::machine::{Array, Machine, OPEN_TIMEOUT, Purpose, not_opened};
 use crate::made_files::MadeFiles;
 use crate::names::name_of;
+use crate::place::check_hides_no_part;
 use engine::{BitmapPolicy, Refusal};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -18,8 +19,9 @@ pub(crate) struct BitmapFile {
 }
 
 impl BitmapFile {
-    /// Refuses a file that exists.
+    /// Refuses a file that exists, and one that would hide a part of a disk.
     pub(crate) fn check_is_new(&self) -> Result<(), Refusal> {
+        check_hides_no_part(&self.path).map_err(|refusal| refusal.advice("name a new file"))?;
         if self.path.symlink_metadata().is_ok() { Err(self.exists()) } else { Ok(()) }
     }
 
@@ -33,6 +35,7 @@ impl BitmapFile {
         // Preallocated: a full file system fails here, and not while clients wait for writes of the bitmap.
         let make = move || {
             let mut made = MadeFiles::default();
+            check_hides_no_part(&path).map_err(|refusal| std::io::Error::other(refusal.reason))?;
             made.make(&path, |path| io::create_preallocated(path, bytes)).map(|()| made)
         };
         let limit = array.member_timeout().unwrap_or_default().max(OPEN_TIMEOUT);

@@ -34,6 +34,9 @@ pub(crate) struct GeometryText {
 /// The names of the fields, as they are listed for users.
 const FIELDS: [&str; 6] = ["level", "layout", "chunk", "offset", "size", "order"];
 
+const OFFSET_NOT_STATED: &str = "offset: is not stated: where data begins on each member, such as 1M; 0 with metadata 0.90 or \
+                                 1.0, and without any";
+
 /// The fields of a text, in its order; a list has its commas.
 fn split(text: &str) -> Result<Vec<(&str, String)>, String> {
     let mut fields: Vec<(&str, String)> = Vec::new();
@@ -65,14 +68,13 @@ impl FromStr for GeometryText {
         let level = field("level").ok_or("level: is not stated; write level=5, for example")?;
         let level = parse_level(level).map_err(of("level"))?;
         let layout = field("layout").map(|name| parse_layout(level, name)).transpose().map_err(of("layout"))?;
-        let geometry = Self {
-            level,
-            layout,
-            chunk_bytes: chunk(level, field("chunk")).map_err(of("chunk"))?,
-            offsets: offsets(field("offset")).map_err(of("offset"))?,
-            size: field("size").map(size).transpose().map_err(of("size"))?,
-            order: field("order").map(order).transpose().map_err(of("order"))?,
-        };
+        let chunk_bytes = chunk(level, field("chunk")).map_err(of("chunk"))?;
+        let offsets = field("offset").map(offsets).transpose().map_err(of("offset"))?;
+        let size = field("size").map(size).transpose().map_err(of("size"))?;
+        let order = field("order").map(order).transpose().map_err(of("order"))?;
+        // What is stated wrongly is named before what is not stated.
+        let offsets = offsets.ok_or(OFFSET_NOT_STATED)?;
+        let geometry = Self { level, layout, chunk_bytes, offsets, size, order };
         geometry.check_shape()?;
         Ok(geometry)
     }
@@ -95,10 +97,7 @@ fn chunk(level: Level, text: Option<&str>) -> Result<u64, String> {
     }
 }
 
-fn offsets(text: Option<&str>) -> Result<Vec<u64>, String> {
-    let text = text.ok_or(
-        "is not stated: where data begins on each member, such as 1M; 0 with metadata 0.90 or 1.0, and without any",
-    )?;
+fn offsets(text: &str) -> Result<Vec<u64>, String> {
     text.split(':').map(size).collect()
 }
 
@@ -222,6 +221,7 @@ impl fmt::Display for GeometryText {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_text_is_read_in_any_order_of_fields_and_printed_again() {
@@ -242,6 +242,54 @@ mod tests {
             let expected =
                 if printed.is_some() { "level=5,layout=ls,chunk=64K,offset=1M,order=a,missing,c" } else { text };
             assert_eq!(geometry.to_string(), expected);
+        }
+    }
+
+    /// Texts of the fields' names and of values that are right, nearly right and wrong, in any order.
+    fn texts() -> impl Strategy<Value = String> {
+        let names = prop::sample::select(&FIELDS[..]);
+        let values = prop::sample::select(&[
+            "5",
+            "6",
+            "10",
+            "linear",
+            "ls",
+            "n2",
+            "f2",
+            "64K",
+            "1M",
+            "1M:2M",
+            "0",
+            "",
+            "18446744073709551615",
+            "16777216T",
+            "a",
+            "a,missing,b",
+            "missing",
+            "a,b,c,d",
+            ",",
+            "\u{e9}=",
+            "a=b,c",
+        ]);
+        let field = (names, prop_oneof![values.prop_map(str::to_owned), ".{0,6}"]);
+        prop::collection::vec(field, 0..8).prop_map(|fields| {
+            let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            fields.join(",")
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        #[test]
+        fn any_text_is_refused_in_words_or_printed_as_it_is_read(text in texts()) {
+            match text.parse::<GeometryText>() {
+                Ok(geometry) => {
+                    let again = geometry.to_string().parse();
+                    prop_assert_eq!(again, Ok(geometry));
+                }
+                Err(reason) => prop_assert!(!reason.is_empty()),
+            }
         }
     }
 
@@ -266,6 +314,8 @@ mod tests {
             ("level=5,chunk=96K,offset=1M,order=a,b,c", "chunk: 98304 bytes, but"),
             ("level=5,chunk=4G,offset=1M,order=a,b,c", "chunk: 4294967296 bytes, but"),
             ("level=5,chunk=64K", "offset: is not stated: where data begins"),
+            ("level=5,chunk=64K,size=x", "size: `x` is not a unit"),
+            ("level=5,chunk=64K,order=a,a", "order: a is there twice"),
             ("level=5,chunk=64K,offset=", "offset: expected a size"),
             ("level=5,chunk=64K,offset=1000", "offset: 1000 bytes are not whole"),
             ("level=5,chunk=64K,offset=1M:,order=a,b,c", "offset: expected a size"),

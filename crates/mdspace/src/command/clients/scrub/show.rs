@@ -100,13 +100,33 @@ pub(super) fn text(report: &ScrubReport) -> String {
     if more > 0 {
         text += &format!("  and {more} more; --json lists the first {}\n", engine::FINDINGS_LISTED_MAX);
     }
+    if report.found.findings.iter().any(has_doubtful_zeros) {
+        text += "  zeros may be what a copying program wrote for sectors that it could not read. If a member is such a\n  \
+                 copy, give its map (--map), or leave it out where the others have all data\n";
+    }
     text
+}
+
+/// Whether some, and not all, of the members that may be wrong hold zeros, and nothing else tells which is wrong.
+fn has_doubtful_zeros(finding: &Finding) -> bool {
+    let zeros = finding.members.iter().filter(|part| part.zeros).count();
+    finding.verdict == FindingVerdict::Undecidable && zeros > 0 && zeros < finding.members.len()
+}
+
+/// Names the members that hold zeros where others do not, and the first byte on each.
+fn zeros_text(finding: &Finding) -> String {
+    if !has_doubtful_zeros(finding) {
+        return String::new();
+    }
+    let zeros = finding.members.iter().filter(|part| part.zeros);
+    let names: Vec<String> = zeros.map(|part| format!("{} at byte {}", part.name, part.member_at)).collect();
+    format!(" ({} zeros on {})", Size(finding.members[0].bytes), names.join(" and "))
 }
 
 fn line(finding: &Finding) -> String {
     let stripe = finding.stripe.map(|stripe| format!("stripe {stripe}: ")).unwrap_or_default();
     let part = |part: &MemberPart| {
-        let MemberPart { name, slot, role, member_at, bytes } = part;
+        let MemberPart { name, slot, role, member_at, bytes, .. } = part;
         format!("{name} (slot {slot}, {role}) at byte {member_at}, {}", Size(*bytes))
     };
     let members: Vec<String> = finding.members.iter().map(part).collect();
@@ -119,7 +139,7 @@ fn line(finding: &Finding) -> String {
         FindingVerdict::Lost => "wrong or unreadable, and cannot be reconstructed",
     };
     let members_text = match finding.verdict {
-        FindingVerdict::Undecidable => format!("{} members", members.len()),
+        FindingVerdict::Undecidable => format!("{} members{}", members.len(), zeros_text(finding)),
         _ => members.join("; "),
     };
     let array: Vec<String> =
