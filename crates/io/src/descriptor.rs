@@ -17,6 +17,8 @@ use std::rc::Rc;
 pub(crate) struct Descriptor {
     fd: OwnedFd,
     slot: Option<u32>,
+    /// Whether the file is of a file system in memory.
+    is_in_memory: bool,
     /// Locks of the same bytes through other paths.
     aliases: Vec<OwnedFd>,
     core: Rc<Core>,
@@ -28,17 +30,18 @@ impl Descriptor {
     /// # Panics
     /// When the thread has no executor.
     pub(crate) fn new(fd: OwnedFd) -> Rc<Self> {
-        Rc::new(Self { fd, slot: None, aliases: Vec::new(), core: Core::current() })
+        Rc::new(Self { fd, slot: None, is_in_memory: false, aliases: Vec::new(), core: Core::current() })
     }
 
     /// A registered descriptor, for a file whose operations all end. It keeps `aliases` as long as itself.
+    /// `is_in_memory`: whether the file's system is in memory.
     ///
     /// # Panics
     /// When the thread has no executor.
-    pub(crate) fn registered(fd: OwnedFd, aliases: Vec<OwnedFd>) -> Rc<Self> {
+    pub(crate) fn registered(fd: OwnedFd, aliases: Vec<OwnedFd>, is_in_memory: bool) -> Rc<Self> {
         let core = Core::current();
         let slot = core.driver.register_file(fd.as_raw_fd());
-        Rc::new(Self { fd, slot, aliases, core })
+        Rc::new(Self { fd, slot, is_in_memory, aliases, core })
     }
 
     pub(crate) fn core(&self) -> &Rc<Core> {
@@ -46,7 +49,7 @@ impl Descriptor {
     }
 
     pub(crate) fn target(&self) -> Target {
-        Target { fd: self.fd.as_raw_fd(), slot: self.slot }
+        Target { fd: self.fd.as_raw_fd(), slot: self.slot, is_in_memory: self.is_in_memory }
     }
 }
 

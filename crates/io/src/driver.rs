@@ -3,12 +3,14 @@
 //! Invariants:
 //! - An operation's slot owns everything that the backend may access for it (buffers, vectors, the descriptor). It does
 //!   so from before the operation is submitted until its completion is reaped, whether or not a future waits. Dropping
-//!   a waiting future requests cancellation and leaves the slot.
+//!   a waiting future requests cancellation and leaves the slot. What is made at once ([`crate::at_once`]) has ended
+//!   before it has a slot.
 //! - No borrow of the driver's cells is held while foreign code (a waker, a buffer's destructor) runs.
 //!
-//! Only [`Driver::enter`] waits, and only the executor calls it. What an operation means is the backend's: the driver
-//! never looks into a [`Call`]. Source: io_uring_setup(2), for the reasons of a refusal.
+//! Only [`Driver::enter`] waits, and only the executor calls it. What an operation means is the backend's, and that of
+//! [`crate::at_once`]: the driver never looks into a [`Call`]. Source: io_uring_setup(2), for the reasons of a refusal.
 
+use crate::at_once;
 use crate::backend::{Backend, Choice, is_refusal};
 use crate::executor::Options;
 use crate::operation::{Call, Held, Slot, State};
@@ -41,6 +43,8 @@ pub(crate) enum Wait {
 pub(crate) struct Target {
     pub(crate) fd: RawFd,
     pub(crate) slot: Option<u32>,
+    /// Whether the file is of a file system in memory.
+    pub(crate) is_in_memory: bool,
 }
 
 /// The number of a completion and the kernel's result: not negative, or a negated error number.
@@ -59,7 +63,13 @@ pub(crate) struct Driver {
     /// A buffer of [`Driver::enter`], kept for its capacity.
     reaped: Cell<Vec<Completion>>,
     closed: Cell<bool>,
+    /// Operations that were made at once since the last [`Driver::enter`].
+    made_at_once: Cell<u32>,
 }
+
+/// The most operations that are made at once between two entries. The next one takes a round of the executor, so that
+/// a task that meets nothing else leaves the thread to the others.
+const AT_ONCE_MAX: u32 = 256;
 
 impl Driver {
     /// The backend that `options` ask for.
@@ -75,7 +85,14 @@ impl Driver {
                 ring => (ring?, None),
             },
         };
-        Ok(Self { kind, refusal, slots: RefCell::default(), reaped: Cell::default(), closed: Cell::new(false) })
+        Ok(Self {
+            kind,
+            refusal,
+            slots: RefCell::default(),
+            reaped: Cell::default(),
+            closed: Cell::new(false),
+            made_at_once: Cell::new(0),
+        })
     }
 
     pub(crate) fn backend(&self) -> Backend {
@@ -121,10 +138,19 @@ impl Driver {
     /// `target` open.
     #[inline]
     pub(crate) unsafe fn submit(&self, target: Target, call: Call, held: Held) -> usize {
-        let closed = self.closed.get();
-        let state = if closed { State::Finished(-libc::ECANCELED) } else { State::InFlight(None) };
+        let known = match self.closed.get() {
+            true => Some(-libc::ECANCELED),
+            false if target.is_in_memory && self.made_at_once.get() < AT_ONCE_MAX => {
+                // SAFETY: promised by the caller; `held` is here until the call has ended.
+                let result = unsafe { at_once::perform(target.fd, call) };
+                self.made_at_once.set(self.made_at_once.get() + u32::from(result.is_some()));
+                result
+            }
+            false => None,
+        };
+        let state = known.map_or(State::InFlight(None), State::Finished);
         let index = self.slots.borrow_mut().insert(Slot { held, state });
-        if !closed {
+        if known.is_none() {
             match &self.kind {
                 // SAFETY: promised by the caller; the slot keeps the addresses valid until the completion is reaped.
                 Kind::Ring(ring) => unsafe { ring.submit(index as u64, target, call) },
@@ -191,6 +217,7 @@ impl Driver {
     /// When the kernel refuses an io_uring that it has set up, which only a bug in this crate or in the kernel can
     /// cause.
     pub(crate) fn enter(&self, wait: Wait) {
+        self.made_at_once.set(0);
         let mut reaped = self.reaped.take();
         match &self.kind {
             Kind::Ring(ring) => ring.enter(wait, &mut reaped),
@@ -274,13 +301,50 @@ impl Drop for Driver {
 
 #[cfg(test)]
 mod tests {
+    use super::AT_ONCE_MAX;
     use crate::descriptor::Descriptor;
     use crate::operation::{Call, Endless, Submitted};
-    use crate::{Backend, Choice, Executor, Options};
+    use crate::{Backend, Choice, Executor, Options, transfer};
     use rustix::event::{EventfdFlags, eventfd};
     use std::future::Future;
     use std::pin::pin;
+    use std::rc::Rc;
     use std::task::{Context, Poll, Waker};
+
+    /// Whether a future has its result at the first poll.
+    fn is_ready(future: impl Future) -> bool {
+        pin!(future).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn short_transfers_of_files_in_memory_are_made_at_once_until_others_have_waited_long_enough() {
+        const BYTES: usize = 4096;
+        for backend in Backend::ALL {
+            let options = Options { backend: Choice::Only(backend), ..Options::new(engine::Pool::new(1 << 20)) };
+            let executor = Executor::new(&options).expect("an executor");
+            let pool = executor.pool().clone();
+            let file = |is_in_memory| {
+                let file = tempfile::tempfile().expect("a file");
+                file.set_len(1 << 20).expect("it can be long");
+                Descriptor::registered(file.into(), Vec::new(), is_in_memory)
+            };
+            let (ours, another) = (file(true), file(false));
+            let read = |file: &Rc<Descriptor>, bytes: usize| is_ready(transfer::read(file, 0, pool.take(bytes), 0));
+            executor.block_on(async {
+                assert!(is_ready(transfer::write(&ours, 0, pool.take(BYTES).freeze(), 0)), "{backend}");
+                assert!(read(&ours, BYTES) && !read(&ours, 64 << 10) && !read(&another, BYTES), "{backend}");
+                let made = (0..2 * AT_ONCE_MAX).take_while(|_| read(&ours, BYTES)).count();
+                assert_eq!(made as u32, AT_ONCE_MAX - 2, "{backend}");
+                crate::yield_now().await;
+                crate::yield_now().await;
+                assert!(read(&ours, BYTES), "{backend}: a round has passed");
+            });
+            ours.core().driver.close();
+            let (result, _) = executor.block_on(transfer::read(&ours, 0, pool.take(BYTES), 0));
+            let error = result.expect_err("it is closed");
+            assert_eq!(error.raw_os_error(), Some(libc::ECANCELED), "{backend}");
+        }
+    }
 
     #[test]
     fn what_only_a_device_ends_does_not_outlive_its_executor() {

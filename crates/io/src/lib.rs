@@ -14,6 +14,7 @@
 //! preferred. The other systems have threads alone, and were only compiled for (docs/systems.md).
 
 mod any;
+mod at_once;
 mod backend;
 mod descriptor;
 mod driver;

@@ -226,7 +226,7 @@ impl OpenFile {
     /// When the thread has no executor.
     pub fn into_member(self) -> FileMember {
         let Self { path, fd, aliases, probed, is_block_device } = self;
-        let descriptor = Descriptor::registered(fd, aliases);
+        let descriptor = Descriptor::registered(fd, aliases, probed.is_in_memory);
         FileMember {
             path,
             state: FileState::of(&descriptor),

@@ -4,7 +4,7 @@
 //! Where none of them tells, the conservative value is used.
 
 use super::{Direct, OpenOptions, Part, SECTOR_BYTES};
-use crate::system::disk::{FILES_HAVE_HOLES, device_limits, file_alignment, set_direct, spare_cache};
+use crate::system::disk::{FILES_HAVE_HOLES, device_limits, file_alignment, is_in_memory, set_direct, spare_cache};
 use crate::system::status::{Status, status};
 use engine::Limits;
 use std::io;
@@ -21,6 +21,8 @@ pub(super) struct Probed {
     pub(super) short_end: Option<u64>,
     /// Where the member begins, if it is a part.
     pub(super) part_at: Option<u64>,
+    /// Whether its file system is in memory.
+    pub(super) is_in_memory: bool,
 }
 
 /// Determines the limits, and turns `O_DIRECT` on where possible.
@@ -51,13 +53,15 @@ pub(super) fn probe(fd: &OwnedFd, is_block_device: bool, options: &OpenOptions) 
                 is_direct: true,
                 short_end,
                 part_at,
+                is_in_memory: false,
             })
         }
         _ => {
             if options.direct == Direct::Auto {
                 spare_cache(fd);
             }
-            Ok(Probed { limits, is_direct: false, short_end, part_at })
+            let is_in_memory = !is_block_device && is_in_memory(fd);
+            Ok(Probed { limits, is_direct: false, short_end, part_at, is_in_memory })
         }
     }
 }

@@ -6,9 +6,10 @@
 //! - Everything else, and what of these would block: a [`pool`] of threads.
 //!
 //! Invariants:
-//! - The executor's thread waits for readiness alone. So a file system that hangs blocks threads of the pool, and a member's
-//!   timeout still ends its requests. (Not where no thread can be made.) The process ends only after the file system
-//!   has answered: the kernel does not end a thread inside such a call.
+//! - The executor's thread waits for readiness alone. (The driver has made [short transfers in memory](crate::at_once)
+//!   before.) So a file system that hangs blocks threads of the pool, and a member's timeout still ends its requests.
+//!   (Not where no thread can be made.) The process ends only after the file system has answered: the kernel does not
+//!   end a thread inside such a call.
 //! - A file that hangs leaves threads to the others: each has a share of the pool's.
 //! - A cancelled operation completes like any other, at the next [`Threads::enter`] at the earliest. One that a thread
 //!   or the kernel has begun runs to its end.

@@ -43,13 +43,18 @@ impl Full {
 /// Submits what hangs on each file, and then a flush of a file; whether the flush completes.
 fn flushes_beside(threads: &Threads, full: &Full, sockets: &[OwnedFd], file: &OwnedFd) -> bool {
     for (number, socket) in sockets.iter().enumerate() {
-        let target = Target { fd: socket.as_raw_fd(), slot: Some(threads.register_file(socket.as_raw_fd())) };
+        let target = Target {
+            fd: socket.as_raw_fd(),
+            slot: Some(threads.register_file(socket.as_raw_fd())),
+            is_in_memory: false,
+        };
         for job in 0..JOBS {
             // SAFETY: the address and the socket outlive the pool, which the caller ends.
             unsafe { threads.submit(number as u64 * JOBS + job, target, full.call()) };
         }
     }
-    let target = Target { fd: file.as_raw_fd(), slot: Some(threads.register_file(file.as_raw_fd())) };
+    let target =
+        Target { fd: file.as_raw_fd(), slot: Some(threads.register_file(file.as_raw_fd())), is_in_memory: false };
     let mut reaped = Vec::new();
     threads.enter(Wait::No, &mut reaped);
     // SAFETY: the file is open until the end of the test.

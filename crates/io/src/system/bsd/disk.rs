@@ -64,6 +64,11 @@ pub(crate) fn is_direct(_: impl AsFd) -> bool {
     false
 }
 
+/// Whether a file is of a file system in memory: not known.
+pub(crate) fn is_in_memory(_: impl AsFd) -> bool {
+    false
+}
+
 /// Allocates space for a new file, whose length becomes `bytes`. False if the file system cannot.
 pub(crate) fn preallocate(file: &File, bytes: u64) -> io::Result<bool> {
     use rustix::io::Errno;

@@ -48,6 +48,15 @@ pub(crate) fn is_direct(fd: impl AsFd) -> bool {
     rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::DIRECT))
 }
 
+/// `TMPFS_MAGIC` of `linux/magic.h`.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
+/// Whether a regular file is of a file system in memory, whose transfers wait for no device. Not asked of a device: its
+/// name is on one, too (`/dev`).
+pub(crate) fn is_in_memory(fd: impl AsFd) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|system| system.f_type == TMPFS_MAGIC)
+}
+
 /// Keeps transfers that are not direct out of the cache, where the system can do that: not here.
 pub(crate) fn spare_cache(_: &OwnedFd) {}
 
@@ -116,4 +125,15 @@ fn queue_text(major: u32, minor: u32, name: &str) -> Option<String> {
 
 fn queue_number(major: u32, minor: u32, name: &str) -> Option<u64> {
     queue_text(major, minor, name)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_tmpfs_are_in_memory_and_others_are_not() {
+        assert!(is_in_memory(tempfile::tempfile_in("/dev/shm").expect("tmpfs is there")));
+        assert!(!is_in_memory(File::open("/proc/self/stat").expect("it is there")));
+    }
 }
