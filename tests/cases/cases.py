@@ -266,12 +266,14 @@ def last_bytes(place):
     """The last 2 MiB, whole ones, are as the kernel read them, also without a member."""
     members = members_of(place)
     bytes_of_array = json.loads(run("examine", "--json", *members).stdout)["arrays"][0]["status"]["array_bytes"]
-    last = (bytes_of_array >> 20) - 2
+    last, before = (bytes_of_array >> 20) - 2, state(members)
     for chosen in (members, members[1:]):
         done = run("read", *chosen, "--offset", f"{last}M", "--length", "2M")
         came = outcome(done, (place / "truth").read_text().strip())
         if came != RIGHT:
             raise Wrong(f"the last 2 MiB of {len(chosen)} members: {came}\n{done.stderr.decode()}")
+    if state(members) != before:
+        raise Wrong("read has changed a member")
     return "the last bytes, also without a member: right bytes"
 
 

@@ -520,8 +520,10 @@ def main():
     parser.add_argument("--systems", default="ext4,xfs,btrfs")
     parser.add_argument("--quiet", action="store_true")
     parser.add_argument("--keep", action="store_true")
-    parser.add_argument("--page", type=Path, help="the page whose table of outcomes is replaced")
+    parser.add_argument("--page", type=Path, help="the page whose table of outcomes is replaced; the text around it has to be adapted by hand")
     options = parser.parse_args()
+    if options.page and HEAD not in options.page.read_text():
+        parser.error(f"{options.page}: has no table of outcomes")
     files = pool()
     results = []
     for seed in range(options.seed, options.seed + options.count):
@@ -545,9 +547,7 @@ def main():
 
 
 def replace_table(page, new):
-    before, head, rest = page.read_text().partition(HEAD)
-    if not head:
-        raise SystemExit(f"{page}: has no table of outcomes")
+    before, _, rest = page.read_text().partition(HEAD)
     _, end, after = rest.partition("\n\n")
     page.write_text(before + new + end + after)
 

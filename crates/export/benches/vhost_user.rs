@@ -2,8 +2,8 @@
 //! crate's), by turns in one run.
 //!
 //! `cargo bench -p mdspace-export --bench vhost_user` prints operations per second and the ratio. `... -- SOCKET
-//! SOCKET` compares two vhost-user servers that are already running (`tests/ways.py`). It measures only; it asserts no
-//! figure.
+//! SOCKET` compares two vhost-user servers that are already running, the second one qemu-storage-daemon, and prints rows
+//! of a table (`tests/ways.py`). It measures only; it asserts no figure.
 
 #[path = "../tests/support/virtual_machine.rs"]
 mod virtual_machine;
@@ -42,7 +42,6 @@ fn main() {
 fn beside(first: &Path, second: &Path) {
     let connect = |socket: &Path| VirtualMachine::connect(socket, 1, 64 << 20).expect("a client");
     let mut machines = [connect(first), connect(second)];
-    println!("reads: bytes  depth     first/s    second/s  ratio   (medians of {ROUNDS} rounds of {ROUND:?})");
     for (bytes, depth) in LOADS {
         let mut rates = [Vec::new(), Vec::new()];
         for _ in 0..ROUNDS {
@@ -50,8 +49,11 @@ fn beside(first: &Path, second: &Path) {
                 rates.push(by_vhost_user(machine, bytes, depth));
             });
         }
+        let ratio = median(rates[0].iter().zip(&rates[1]).map(|(first, second)| first / second).collect());
         let [first, second] = rates.map(median);
-        println!("     {bytes:7}  {depth:5}  {first:10.0}  {second:10.0}  {:5.2}", first / second);
+        let size = if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) };
+        let load = format!("read {size} random, depth {depth}");
+        println!("| vhost-user | {load} | {first:.0} | qemu-storage-daemon | {second:.0} | {ratio:.2} |");
     }
 }
 

@@ -6,13 +6,11 @@
 //! fixed size is its disk without the footer behind it, whatever part is named. It only reads.
 
 use crate::images::{ImageFormat, Opened};
-#[cfg(feature = "command")]
 use crate::names::name_of;
 use disk::Source;
 use disk::content::superblock;
 use disk::table::{Partition, Table, find};
 use disk::vhd::{FOOTER_BYTES, fixed_disk_bytes};
-#[cfg(feature = "command")]
 use engine::Refusal;
 use export::nbd::address::{Address, is_uri as is_nbd_uri};
 use export::nbd::member::Remote;
@@ -182,8 +180,7 @@ pub(crate) fn is_part(path: &Path) -> bool {
     split(path).is_some()
 }
 
-/// Refuses the name of a part for a new file: the file would hide the part from then on.
-#[cfg(feature = "command")]
+/// Refuses the name of a part for a new file or directory, which would hide the part from then on.
 pub(crate) fn check_hides_no_part(path: &Path) -> std::result::Result<(), Refusal> {
     match split(path) {
         None => Ok(()),

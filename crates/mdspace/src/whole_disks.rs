@@ -22,6 +22,9 @@ pub(crate) struct Disk {
     pub(crate) table: Table,
     /// The partitions that are members, or were.
     pub(crate) members: Vec<OnDisk>,
+    /// Why a superblock of the disk itself cannot be used, if there is one: the disk may be a member.
+    #[cfg(feature = "command")]
+    pub(crate) own: Option<Defect>,
 }
 
 /// A partition with a superblock of md.
@@ -57,7 +60,10 @@ pub(crate) fn look(path: &Path) -> Option<Disk> {
         return None;
     }
     let file = DiskFile::open(path).ok()?;
-    let own = at_once(superblock(&file)).ok().flatten();
+    let found = at_once(superblock(&file));
+    #[cfg(feature = "command")]
+    let damaged = found.as_ref().err().cloned();
+    let own = found.ok().flatten();
     if own.as_ref().is_some_and(|superblock| !superblock.version.is_at_end()) {
         return None;
     }
@@ -80,7 +86,13 @@ pub(crate) fn look(path: &Path) -> Option<Disk> {
             superblock,
         });
     }
-    (own.is_none() || is_in_partition).then(|| Disk { path: path.to_owned(), table, members })
+    (own.is_none() || is_in_partition).then(|| Disk {
+        path: path.to_owned(),
+        table,
+        members,
+        #[cfg(feature = "command")]
+        own: damaged,
+    })
 }
 
 /// The kernel's device of a partition, which has a claim of its own, if it begins where the table says.

@@ -17,6 +17,7 @@ pub(crate) use commit::Commit;
 
 use crate::machine::Purpose;
 use crate::names::name_of;
+use crate::place::check_hides_no_part;
 use engine::Refusal;
 use files::{Entry, Stage, entries, make_entry, open_entry};
 use format::overlay::{Header, Holes};
@@ -183,6 +184,8 @@ impl OverlayDirectory {
         }
         let is_new = !path.exists();
         if is_new {
+            check_hides_no_part(&self.path)
+                .map_err(|refusal| Error::other(format!("{}: {}", name_of(&self.path), refusal.reason)))?;
             DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
             if let Err(error) = File::create_new(&path) {
                 if !self.existed {

@@ -93,16 +93,81 @@ fn update_changes_the_one_array_on_whole_disks_and_asks_which_of_several() {
         here.run(&format!("update disk?.img {change}")).expect(2, &several);
     }
     assert!(here.contents(&DISKS) == before, "refused, and a disk was changed");
-    for name in ["one.img", "two.img"] {
-        disk(&here, name, DISK_BYTES, "label: gpt\nstart=2MiB, size=8MiB, type=R\nstart=10MiB, size=8MiB, type=R\n");
-    }
+    pair(&here);
     here.run("update one.img two.img --name x").expect(2, &["one.img: superblock.magic: none of the 2 partitions"]);
     here.run("create --level 1 --name old one.img:2 two.img:2").ok();
+    let (start, end) = (10 * MIB as usize, 18 * MIB as usize);
+    let around = |here: &Workplace| {
+        PAIR.map(|name| {
+            let bytes = std::fs::read(here.path().join(name)).expect("of our own");
+            (bytes[..start].to_vec(), bytes[end..].to_vec())
+        })
+    };
+    let before = around(&here);
     here.run("update one.img two.img --name new").ok();
+    assert!(around(&here) == before, "bytes beside the partitions were changed");
     here.run("wipe one.img").expect(2, &["name these, such as"]);
     let report = parsed(&here.run("examine --json one.img two.img").ok().text());
     let names: Vec<_> = (0..2).map(|index| &report["members"][index]["array_name"]).collect();
     assert_eq!(names, ["new", "new"], "{report}");
+}
+
+const PAIR: [&str; 2] = ["one.img", "two.img"];
+
+/// Two disks with two partitions each: from 2 MiB on, and from 10 MiB on, of 8 MiB.
+fn pair(here: &Workplace) {
+    for name in PAIR {
+        disk(here, name, DISK_BYTES, "label: gpt\nstart=2MiB, size=8MiB, type=R\nstart=10MiB, size=8MiB, type=R\n");
+    }
+}
+
+#[test]
+fn an_interrupted_change_of_the_uuid_is_completed_on_whole_disks() {
+    let here = Workplace::new();
+    pair(&here);
+    here.run("create --level 1 --name old one.img:2 two.img:2").ok();
+    let old = std::fs::read(here.path().join("two.img")).expect("of our own");
+    let line = "update one.img two.img --uuid 01234567:89abcdef:01234567:89abcdef";
+    here.run(line).ok();
+    std::fs::write(here.path().join("two.img"), old).expect("of our own");
+    here.run("update one.img two.img --name x").expect(2, &["2 arrays", "name the partitions of one of them"]);
+    here.run(line).ok();
+    assert_eq!(uuid_of(&here, "one.img:2"), uuid_of(&here, "two.img:2"));
+}
+
+#[test]
+fn update_refuses_disks_with_a_superblock_that_cannot_be_used() {
+    let here = Workplace::new();
+    pair(&here);
+    here.run("create --level 1 --metadata 1.0 --name a one.img:1 two.img:1").ok();
+    here.run("create --level 1 --metadata 1.0 --name b one.img:2 two.img:2").ok();
+    let spoil = |at: u64| {
+        let file = std::fs::File::options().write(true).open(here.path().join("two.img")).expect("of our own");
+        file.write_all_at(&[0xff; 8], at + 216).expect("it is that long"); // sb_csum and max_dev
+    };
+    // The first partition's superblock: in its last 8 KiB.
+    spoil(10 * MIB - (8 << 10));
+    let before = here.contents(&PAIR);
+    let words = ["two.img:1: superblock", "it may be a member; name the partitions"];
+    here.run("update one.img two.img --name x").expect(2, &words);
+    assert!(here.contents(&PAIR) == before, "refused, and a disk was changed");
+    here.run("update one.img:2 two.img:2 --name x").ok();
+}
+
+#[test]
+fn update_changes_metadata_and_journal_on_whole_disks() {
+    let here = Workplace::new();
+    let names = ["one.img", "two.img", "three.img"];
+    for name in names {
+        disk(&here, name, DISK_BYTES, "label: gpt\nstart=2MiB, size=24MiB, type=R\n");
+    }
+    here.run("create --level 1 --metadata 0.90 one.img:1 two.img:1").ok();
+    here.run("update one.img two.img --metadata 1.0").ok();
+    assert!(here.run("examine one.img two.img").ok().text().contains("metadata    1.0"));
+    here.run("create --force --level 5 --chunk 64K one.img:1 two.img:1 three.img:1").ok();
+    std::fs::File::create(here.path().join("journal")).and_then(|file| file.set_len(8 * MIB)).expect("of our own");
+    here.run("update one.img two.img three.img --write-journal journal").ok();
+    assert!(here.run("examine one.img two.img three.img journal").text().contains("journal"));
 }
 
 #[test]

@@ -227,6 +227,7 @@ fn no_new_file_takes_the_name_of_a_part_of_a_disk() {
     for (line, option) in [
         ("read a b c --output copy --salvage --map-out disk.img:1", "--map-out"),
         ("create --level 1 --size 8M d e --bitmap ./disk.img:1", "name a new file"),
+        ("write a b c --overlay disk.img:1", "cannot use its overlay"),
     ] {
         here.run(line).expect(2, &["disk.img:1: names a part of ", option]);
         assert!(["disk.img:1", "copy", "d", "e"].iter().all(|name| !here.path().join(name).exists()), "{line}");

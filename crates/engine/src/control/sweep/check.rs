@@ -346,7 +346,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Finding { stripe: row.stripe.map(|stripe| stripe.number()), verdict, outcome, members, array, rows: 1 }
     }
 
-    fn member_part(&self, row: &ComparedRow, index: usize, zeros: bool) -> MemberPart {
+    fn member_part(&self, row: &ComparedRow, index: usize, is_zeros: bool) -> MemberPart {
         let (slot, at) = row.places[index];
         let device = self.core.device(slot);
         let role = match row.stripe.map(|stripe| stripe.role_of(slot)) {
@@ -361,7 +361,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             role: role.to_owned(),
             member_at: device.map_or(0, |device| device.data_at()) + at,
             bytes: row.bytes,
-            zeros,
+            zeros: if is_zeros { row.bytes } else { 0 },
         }
     }
 

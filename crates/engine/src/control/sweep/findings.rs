@@ -101,9 +101,10 @@ pub struct MemberPart {
     pub member_at: u64,
     /// Number of bytes.
     pub bytes: u64,
-    /// Whether all these bytes are zeros: data, or a hole of an image that a copying program left.
+    /// Of these, bytes in blocks of zeros: data, or a hole of an image that a copying program left. Of a member that
+    /// could not be read, 0.
     #[serde(default)]
-    pub zeros: bool,
+    pub zeros: u64,
 }
 
 /// A part of the array.
@@ -139,13 +140,16 @@ impl Finding {
             && self.members.len() == next.members.len()
             && self.array.len() == next.array.len();
         let goes_on = |(a, b): (&MemberPart, &MemberPart)| {
-            (a.slot, &a.role, a.zeros) == (b.slot, &b.role, b.zeros) && a.member_at + a.bytes == b.member_at
+            a.slot == b.slot && a.role == b.role && a.member_at + a.bytes == b.member_at
         };
         let is_next = is_same
             && self.members.iter().zip(&next.members).all(goes_on)
             && self.array.iter().zip(&next.array).all(|(a, b)| a.at + a.bytes == b.at);
         if is_next {
-            self.members.iter_mut().zip(&next.members).for_each(|(part, more)| part.bytes += more.bytes);
+            self.members.iter_mut().zip(&next.members).for_each(|(part, more)| {
+                part.bytes += more.bytes;
+                part.zeros += more.zeros;
+            });
             self.array.iter_mut().zip(&next.array).for_each(|(part, more)| part.bytes += more.bytes);
             self.rows += next.rows;
         }
@@ -318,7 +322,7 @@ mod tests {
             role: "data".to_owned(),
             member_at: 1 << 20 | row << 12,
             bytes: 4096,
-            zeros: false,
+            zeros: if row.is_multiple_of(2) { 4096 } else { 0 },
         };
         let array = vec![ArrayPart { at: row << 12, bytes: 4096 }];
         Finding { stripe: Some(3), verdict, outcome: Outcome::Left, members: vec![part], array, rows: 1 }
@@ -332,6 +336,7 @@ mod tests {
         findings.add(finding(6, FindingVerdict::Undecidable));
         assert_eq!(findings.findings.iter().map(|finding| finding.rows).collect::<Vec<_>>(), [3, 1, 1]);
         assert_eq!((findings.counts.decided, findings.counts.undecidable), (4, 1));
+        assert_eq!(findings.findings[0].members[0].zeros, 8192, "of rows 0 and 2");
         assert_eq!(findings.counts.members[0].blocks, 4);
         let mut all = Findings::default();
         (0..FINDINGS_LISTED_MAX as u64 + 7).for_each(|index| all.add(finding(index * 2, DECIDED)));

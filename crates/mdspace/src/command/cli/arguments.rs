@@ -673,7 +673,7 @@ Give all current members, and with --metadata the spares. Only superblocks, the 
 journal are written. If the command is \
 interrupted, repeat it; with --uuid, with the same new UUID.")]
 pub(crate) struct UpdateArguments {
-    /// The members of an array that is not served, in any order
+    /// The members of an array that is not served, in any order; a disk stands for the members in its partitions
     #[arg(value_name = "MEMBER", required = true)]
     pub(crate) members: Vec<OsString>,
 

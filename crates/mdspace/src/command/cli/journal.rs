@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// Carries it out.
 pub(super) async fn change(machine: &Machine, arguments: &UpdateArguments, new: &NewJournal) -> Result<(), Failure> {
-    let paths = machine.members_to_change(&arguments.members).await?;
+    let paths = machine.members_to_change(&arguments.members, None).await?;
     let candidates = machine.open_all(&paths, Purpose::Write)?;
     let mut has_journal = false;
     for Candidate { name, member } in &candidates {

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 /// Carries it out.
 pub(super) async fn change(machine: &Machine, arguments: &UpdateArguments) -> Result<(), Failure> {
-    let paths = machine.members_to_change(&arguments.members).await?;
+    let paths = machine.members_to_change(&arguments.members, None).await?;
     let candidates = machine.open_all(&paths, Purpose::Write)?;
     let mut planned = Vec::new();
     for Candidate { name, member } in &candidates {

@@ -37,12 +37,12 @@ pub(crate) fn run(arguments: &UpdateArguments, kernel: Option<&'static Kernel>) 
         if arguments.metadata.is_some() {
             return metadata::change(&machine, arguments).await;
         }
-        let paths = machine.members_to_change(&arguments.members).await?;
         let set_uuid = match arguments.uuid {
             Some(NewUuid::Random) => Some(random()?),
             Some(NewUuid::Given(uuid)) => Some(uuid.0),
             None => None,
         };
+        let paths = machine.members_to_change(&arguments.members, set_uuid).await?;
         let candidates = machine.open_all(&paths, Purpose::Write)?;
         let mut planned = Vec::new();
         let mut change = Change {

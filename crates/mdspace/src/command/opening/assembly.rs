@@ -81,6 +81,16 @@ fn description((superblock, members): &(Superblock, Vec<String>)) -> String {
     format!("\n  --uuid {} \"{name}\" ({level}): {}", ArrayUuid(superblock.set_uuid), members.join(" "))
 }
 
+/// Refuses several arrays on disks, with their uuids and members.
+fn check_one_array(arrays: &[(Superblock, Vec<String>)], advice: &str) -> Result<(), Failure> {
+    if arrays.len() < 2 {
+        return Ok(());
+    }
+    let described: String = arrays.iter().map(description).collect();
+    let reason = format!("on these disks are members of {} arrays:{described}", arrays.len());
+    Err(Failure::refused(reason).advise(advice))
+}
+
 /// The partitions of disks that may be members, but cannot be used.
 pub(crate) fn unknown_on(disks: &[Disk]) -> Vec<OpenError> {
     let unknown = |(path, defect): (&Path, &Defect)| OpenError::System {
@@ -107,8 +117,7 @@ impl Machine {
             let words = expand(&arguments.members)?;
             self.maps.check_used(&words)?;
             let (own, disks) = members_on(words);
-            let one_of_several = "add the --uuid of the one that you mean, or name its partitions (disk:3)";
-            self.check_disks(&disks, &own, one_of_several).await?;
+            self.check_disks(&disks, &own).await?;
             return Ok(Found { own, unknown: unknown_on(&disks) });
         };
         let words = expand_with_directories(&arguments.members)?;
@@ -132,15 +141,30 @@ impl Machine {
     }
 
     /// The members that `words` name, for a command that changes the superblocks of one array. A disk with partitions
-    /// stands for the members on it.
-    pub(crate) async fn members_to_change(&self, words: &[OsString]) -> Result<Vec<PathBuf>, Failure> {
+    /// stands for the members on it. An array that has the uuid `new` already is the same one, half changed.
+    pub(crate) async fn members_to_change(
+        &self,
+        words: &[OsString],
+        new: Option<[u8; 16]>,
+    ) -> Result<Vec<PathBuf>, Failure> {
         let (own, disks) = members_on(expand(words)?);
-        self.check_disks(&disks, &own, "name the partitions of one of them (disk:3)").await?;
-        match unknown_on(&disks).first() {
-            None => Ok(own),
-            Some(damaged) => Err(Failure::refused(format!("{}: {}", name_of(damaged.path()), damaged.reason()))
-                .advise("it may be a member; name the partitions to change")),
+        let may_be_member = "it may be a member; name the partitions to change";
+        if let Some((disk, defect)) = disks.iter().find_map(|disk| Some((disk, disk.own.as_ref()?))) {
+            return Err(Refusal::defect(&name_of(&disk.path), defect.clone()).advice(may_be_member).into());
         }
+        if let Some(refusal) = disks.iter().find_map(Disk::without_members) {
+            return Err(refusal.into());
+        }
+        if let Some((path, defect)) = disks.iter().flat_map(Disk::damaged).next() {
+            return Err(Refusal::defect(&name_of(path), defect.clone()).advice(may_be_member).into());
+        }
+        if !disks.is_empty() {
+            let mut arrays = self.arrays_of(&own).await;
+            arrays.retain(|(superblock, _)| Some(superblock.set_uuid) != new);
+            check_one_array(&arrays, "name the partitions of one of them (disk:3), as listed here")?;
+            note_disks(&disks);
+        }
+        Ok(own)
     }
 
     async fn belongs_to(&self, choice: &ArrayChoice, Candidate { name, member }: &Candidate<AnyMember>) -> bool {
@@ -149,19 +173,16 @@ impl Machine {
     }
 
     /// Checks that each disk has a member, and that members on disks are of one array.
-    async fn check_disks(&self, disks: &[Disk], own: &[PathBuf], one_of_several: &str) -> Result<(), Failure> {
+    async fn check_disks(&self, disks: &[Disk], own: &[PathBuf]) -> Result<(), Failure> {
         if let Some(refusal) = disks.iter().find_map(Disk::without_members) {
             return Err(refusal.into());
         }
         if disks.is_empty() {
             return Ok(());
         }
-        let arrays = self.arrays_of(own).await;
-        if arrays.len() > 1 {
-            let described: String = arrays.iter().map(description).collect();
-            let reason = format!("on these disks are members of {} arrays:{described}", arrays.len());
-            return Err(Failure::refused(reason).advise(format!("{one_of_several}; `mdspace detect` prints both")));
-        }
+        let advice =
+            "add the --uuid of the one that you mean, or name its partitions (disk:3); `mdspace detect` prints both";
+        check_one_array(&self.arrays_of(own).await, advice)?;
         note_disks(disks);
         Ok(())
     }

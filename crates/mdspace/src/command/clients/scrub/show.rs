@@ -100,27 +100,29 @@ pub(super) fn text(report: &ScrubReport) -> String {
     if more > 0 {
         text += &format!("  and {more} more; --json lists the first {}\n", engine::FINDINGS_LISTED_MAX);
     }
-    if report.found.findings.iter().any(has_doubtful_zeros) {
+    if report.found.findings.iter().any(|finding| !doubtful_zeros(finding).is_empty()) {
         text += "  zeros may be what a copying program wrote for sectors that it could not read. If a member is such a\n  \
                  copy, give its map (--map), or leave it out where the others have all data\n";
     }
     text
 }
 
-/// Whether some, and not all, of the members that may be wrong hold zeros, and nothing else tells which is wrong.
-fn has_doubtful_zeros(finding: &Finding) -> bool {
-    let zeros = finding.members.iter().filter(|part| part.zeros).count();
-    finding.verdict == FindingVerdict::Undecidable && zeros > 0 && zeros < finding.members.len()
+/// The shortest run of zeros that is named: a single block of zeros is common among data.
+const ZEROS_MIN: u64 = 8 << 10;
+
+/// The members that hold zeros where others do not, and nothing else tells which of them is wrong.
+fn doubtful_zeros(finding: &Finding) -> Vec<&MemberPart> {
+    let is_open = (finding.verdict, finding.outcome) == (FindingVerdict::Undecidable, Outcome::Left);
+    let zeros: Vec<_> = finding.members.iter().filter(|part| is_open && part.zeros >= ZEROS_MIN).collect();
+    if zeros.len() == finding.members.len() { Vec::new() } else { zeros }
 }
 
-/// Names the members that hold zeros where others do not, and the first byte on each.
+/// Names the members with doubtful zeros, and the first byte of the finding on each.
 fn zeros_text(finding: &Finding) -> String {
-    if !has_doubtful_zeros(finding) {
-        return String::new();
-    }
-    let zeros = finding.members.iter().filter(|part| part.zeros);
-    let names: Vec<String> = zeros.map(|part| format!("{} at byte {}", part.name, part.member_at)).collect();
-    format!(" ({} zeros on {})", Size(finding.members[0].bytes), names.join(" and "))
+    let place =
+        |part: &&MemberPart| format!("{} of zeros on {} at byte {}", Size(part.zeros), part.name, part.member_at);
+    let places: Vec<String> = doubtful_zeros(finding).iter().map(place).collect();
+    if places.is_empty() { String::new() } else { format!(" ({})", places.join("; ")) }
 }
 
 fn line(finding: &Finding) -> String {
