@@ -2,11 +2,17 @@
 """How fast the ways in are: those that are served beside qemu-storage-daemon's own exports of a block device of the same kind,
 `read` and `write` beside dd.
 
-    ways.py MDSPACE DIRECTORY [SECONDS [offline | served]]
+    ways.py MDSPACE DIRECTORY [SECONDS [offline | nbd | served]]
+
+It prints rows of docs/bench.md's table: way, load, what mdspace does in a second, the other program and what that does, and the
+median of the ratios of each round.
 
 `offline` copies the same bytes out of and into a RAID-5 of three files by `mdspace read` and `write`, and one plain file by dd
 with blocks of 1 MiB. All of them are in tmpfs, so nobody waits for a disk; each command is timed whole, with what it does to
 start and stop the array.
+
+`nbd` serves a RAID-5 of four files in tmpfs over a unix socket, beside nbdkit's memory plugin, which has no array below it.
+Both are filled before. `fio` asks them.
 
 `served` is root's, for its loop devices over tmpfs: one is exported by qemu-storage-daemon as it is, the other is the only member of a
 linear array. Both are served at the same time and asked in turns by the same client: fio for SECONDS, 2, a time; nbdcopy where
@@ -27,7 +33,10 @@ import time
 
 BYTES = 512 << 20
 ROUNDS = 5
-FUSE_LOADS = [("read 4 KiB random", "randread", "4k", 32), ("write 4 KiB random", "randwrite", "4k", 32),
+NBD_LOADS = [(f"{verb} 4 KiB random, depth {depth}", f"rand{verb}", "4k", depth) for depth in (32, 1) for verb in ("read", "write")] + [
+    (f"{verb} 1 MiB linear, depth 4", verb, "1M", 4) for verb in ("read", "write")]
+FUSE_LOADS = [("read 4 KiB random", "randread", "4k", 1), ("write 4 KiB random", "randwrite", "4k", 1),
+              ("read 4 KiB random", "randread", "4k", 32), ("write 4 KiB random", "randwrite", "4k", 32),
               ("read 1 MiB linear", "read", "1M", 4), ("write 1 MiB linear", "write", "1M", 4)]
 
 
@@ -100,14 +109,18 @@ def serve_theirs(stack, device, device_of_fuse):
     return {"FUSE": os.path.abspath("theirs"), "NBD through TLS": "29899", "vhost-user": os.path.abspath("theirs.vhost")}
 
 
-def by_fio(file, rw, block, depth, seconds):
-    """Requests a second."""
-    words = ["fio", "--name=ways", "--ioengine=io_uring", "--direct=1", f"--filename={file}", f"--rw={rw}", f"--bs={block}",
-             f"--iodepth={depth}", f"--size={BYTES - (64 << 20)}", "--time_based", f"--runtime={seconds}", "--randrepeat=0",
-             "--output-format=json"]
+def by_fio(target, rw, block, depth, seconds, size=BYTES - (64 << 20)):
+    """Requests a second within `size` bytes; `target` are fio's words for a file or an NBD server. Without `seconds` all bytes
+    are asked for once."""
+    words = ["fio", "--name=ways", *target, f"--rw={rw}", f"--bs={block}", f"--iodepth={depth}", f"--size={size}",
+             *(["--time_based", f"--runtime={seconds}"] if seconds else []), "--norandommap", "--randrepeat=0", "--output-format=json"]
     text = run(*words)
     job = json.loads(text[text.index("{"):])["jobs"][0]
     return job["write" if "write" in rw else "read"]["iops"]
+
+
+def file_of(path):
+    return ["--ioengine=io_uring", "--direct=1", f"--filename={path}"]
 
 
 def by_nbdcopy(port, source, destination):
@@ -126,16 +139,20 @@ def by_command(words):
 
 
 def by_libblkio(places):
-    """What the bench prints: reads a second of each size and depth, of either server in turns."""
+    """What the bench prints: rows of reads a second of each size and depth, of either server in turns."""
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
     return run("cargo", "bench", "--quiet", "--package", "mdspace-export", "--bench", "vhost_user", "--", *places, cwd=root)
+
+
+def number(rate):
+    return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def compare(way, name, rate, ours, theirs, other="qemu-storage-daemon"):
     rounds = [[rate(side) for side in (ours, theirs)] for _ in range(ROUNDS)]
     own, its = (statistics.median(rates) for rates in zip(*rounds))
     ratio = statistics.median(a / b for a, b in rounds)
-    print(f"{way:16} {name:20} {own:9.2f} /s   {other} {its:9.2f} /s   {ratio:5.2f}", flush=True)
+    print(f"| {way} | {name} | {number(own)} | {other} | {number(its)} | {ratio:.2f} |", flush=True)
 
 
 def measure_offline(mdspace, stack):
@@ -153,12 +170,34 @@ def measure_offline(mdspace, stack):
     compare("offline", "read", by_command, ours, ["dd", f"if={plain}", "bs=1M", "status=none"], "dd")
 
 
+def measure_nbd(mdspace, seconds, stack):
+    members = [in_memory(stack, f"nbd{index}") for index in range(4)]
+    run(mdspace, "create", "--level", "5", "--chunk", "64K", "--size", f"{BYTES // 3 + (8 << 20)}", *members, stderr=subprocess.DEVNULL)
+    ours, theirs = os.path.abspath("ours.nbd"), os.path.abspath("theirs.nbd")
+    words = [mdspace, "serve", *members, "--nbd", f"unix:{ours}", "--control", "nbd.control"]
+    started(stack, words, lambda line: line.startswith("  control"))
+    kit = subprocess.Popen(["nbdkit", "--foreground", "--unix", theirs, "memory", str(BYTES)])
+    stack.callback(kit.wait)
+    stack.callback(kit.terminate)
+    while not os.path.exists(theirs):
+        if kit.poll() is not None:
+            sys.exit(f"nbdkit ended with {kit.returncode}")
+        time.sleep(0.01)
+    targets = [["--ioengine=nbd", f"--uri=nbd+unix:///?socket={socket}"] for socket in (ours, theirs)]
+    for target in targets:
+        by_fio(target, "write", "1M", 4, None)
+    for name, *load in NBD_LOADS:
+        compare("NBD, RAID-5 of 4", name, lambda target: by_fio(target, *load, seconds), *targets, "nbdkit memory")
+    busy = lambda target: by_fio(target, "randwrite", "4k", 32, seconds, 512 << 10)
+    compare("NBD, RAID-5 of 4", "write 4 KiB random in 512 KiB, depth 32", busy, *targets, "nbdkit memory")
+
+
 def measure_served(mdspace, seconds, stack):
     certificates()
     ours = serve_ours(stack, mdspace, loop_device(stack, "ours"))
     theirs = serve_theirs(stack, loop_device(stack, "theirs"), loop_device(stack, "alone"))
     for name, *load in FUSE_LOADS:
-        compare("FUSE", name, lambda side: by_fio(side["FUSE"], *load, seconds), ours, theirs)
+        compare("FUSE", f"{name}, depth {load[2]}", lambda side: by_fio(file_of(side["FUSE"]), *load, seconds), ours, theirs)
     run("dd", "if=/dev/urandom", "of=random", "bs=1M", f"count={(BYTES >> 20) - 16}", "status=none")
     for name, *ends in [("copied out", None, "null:"), ("copied in", "random", None)]:
         compare("NBD through TLS", name, lambda side: by_nbdcopy(side["NBD through TLS"], *ends), ours, theirs)
@@ -170,11 +209,12 @@ def main():
     seconds = sys.argv[3] if len(sys.argv) > 3 else "2"
     part = sys.argv[4] if len(sys.argv) > 4 else None
     os.chdir(directory)
-    with contextlib.ExitStack() as stack:
-        if part != "served":
-            measure_offline(mdspace, stack)
-        if part != "offline":
-            measure_served(mdspace, seconds, stack)
+    parts = {"offline": lambda stack: measure_offline(mdspace, stack), "nbd": lambda stack: measure_nbd(mdspace, seconds, stack),
+             "served": lambda stack: measure_served(mdspace, seconds, stack)}
+    for name, measure in parts.items():
+        if part in (None, name):
+            with contextlib.ExitStack() as stack:
+                measure(stack)
 
 
 main()

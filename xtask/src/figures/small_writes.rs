@@ -14,8 +14,8 @@ pub(super) const HEADING: &str = "
 
 Writes of 4 KiB to members in memory. The first table compares places: anywhere in the array, in 512 KiB of it, and by
 Zipf's law (the place of rank n is written 1/n times as often as the first). Neither the number of requests in flight
-nor their meeting may cost anything. The second table is the speed of random writes in arrays of each width, 8 requests
-in flight, as a fraction of the same transfers without RAID.
+nor their meeting should cost anything. The second table is the speed of random writes in arrays of each width, 8
+requests in flight, as a fraction of the same transfers without RAID.
 
 ";
 
