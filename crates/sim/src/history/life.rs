@@ -6,7 +6,8 @@ use super::step::{Cut, Step};
 use crate::judge::is_newest_among;
 use crate::member::SimMember;
 use engine::{Array, Candidate, Clock, Offer, Refusal, SyncSpeed};
-use format::superblock::DeviceRole;
+use format::stripe_log::{Header, PAGE_BYTES, Place};
+use format::superblock::{DeviceRole, Resync, Superblock};
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::ops::Range;
@@ -281,18 +282,55 @@ impl Runner<'_> {
         }
     }
 
+    /// As [`Runner::taint_lost_writes`], where power went amid an assembly whose replay the superblocks tell of already: they
+    /// call the array clean, and name its log.
+    pub(super) fn taint_what_a_cut_assembly_replayed(&self) {
+        let Some(offered) = self.assembled_of.take().filter(|_| self.has_parity()) else { return };
+        let found = offered.into_iter().filter_map(|number| Some((number, self.superblock(number).ok()?)));
+        let found: Vec<_> = found.collect();
+        let newest = found.iter().map(|(_, own)| own.events).max();
+        let mut freshest = found.iter().filter(|(_, own)| Some(own.events) == newest);
+        let has_log = |number: usize, own: &Superblock| own.ppl.is_some() || self.has_stripe_log(number, own);
+        if !freshest.any(|(number, own)| own.resync == Resync::Clean && has_log(*number, own)) {
+            return;
+        }
+        let mut impaired = vec![true; self.history.setup.slots];
+        for (number, own) in &found {
+            let is_current = Some(own.events + 1) >= newest && own.recovery_offset.is_none() && !own.replacement;
+            match own.own_role() {
+                DeviceRole::Active(slot) if is_current && !self.members[*number].faults().is_any() => {
+                    impaired[slot.index()] = false;
+                }
+                _ => {}
+            }
+        }
+        self.taint_lost_writes(&impaired);
+    }
+
+    /// Whether a member holds the header of this array's stripe log.
+    fn has_stripe_log(&self, number: usize, own: &Superblock) -> bool {
+        let image = self.members[number].image();
+        let page = Place::start(own).ok().and_then(|at| image.get(at.0 as usize..at.0 as usize + PAGE_BYTES));
+        let header = page.and_then(|page| Header::decode(page).ok().flatten());
+        header.is_some_and(|header| header.set_uuid == own.set_uuid)
+    }
+
     pub(super) async fn assemble_with(&self, force: bool, with_file: bool) -> Result<Simulated, Refusal> {
         let struck = self.struck.borrow().clone();
         let offered = self.present().filter(|(slot, member)| !struck[*slot] && !member.faults().gone.get());
         let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
-        let members = offered.map(|(_, member)| member).chain(&self.journal).map(candidate).collect();
+        let (numbers, members): (Vec<_>, Vec<_>) = offered.unzip();
+        self.assembled_of.replace(Some(numbers));
+        let members = members.into_iter().chain(&self.journal).map(candidate).collect();
         let offer = Offer {
             bitmap: with_file.then(|| candidate(&self.file)),
             write_buffer: self.is_buffered().then(|| self.buffer.lend()),
             ..Offer::of(members)
         };
         let options = self.history.setup.options(force);
-        Array::assemble_offer(offer, options, self.pool.clone(), self.world.clock()).await
+        let assembled = Array::assemble_offer(offer, options, self.pool.clone(), self.world.clock()).await;
+        self.assembled_of.take();
+        assembled
     }
 
     /// Reads the whole array and checks it.

@@ -107,6 +107,8 @@ pub(super) struct Runner<'a> {
     pub(super) has_lost: Cell<bool>,
     /// Whether the last life ended in a power cut, so that no cache holds anything.
     pub(super) after_power_cut: bool,
+    /// While an assembly is under way: the members that it was given.
+    pub(super) assembled_of: RefCell<Option<Vec<usize>>>,
 }
 
 impl<'a> Runner<'a> {
@@ -183,6 +185,7 @@ impl<'a> Runner<'a> {
             buffer: Buffer::default(),
             has_lost: Cell::new(false),
             after_power_cut: false,
+            assembled_of: RefCell::default(),
         }
     }
 
@@ -306,6 +309,7 @@ impl<'a> Runner<'a> {
 
     fn after_life(&mut self, end: &Step, others_follow: bool) -> Result<(), String> {
         self.end_of_truth(end, others_follow);
+        self.taint_what_a_cut_assembly_replayed();
         let random = &mut *self.random.borrow_mut();
         self.after_power_cut = matches!(end, Step::PowerCut(_));
         for member in self.devices() {
