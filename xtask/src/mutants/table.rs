@@ -768,6 +768,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Seed(806_955),
     },
     Mutant {
+        name: "loss-answered-over-amid-flush",
+        broken: "a flush takes lost data for safe once a later write over it is answered from memory",
+        by: Seed(2_025_367),
+    },
+    Mutant {
         name: "sweep-cut-and-complete",
         broken: "a sweep that was held for a moment is complete when its windows in flight have ended",
         by: Test("read_only::a_recovery_that_is_held_for_a_moment_recovers_all_the_same"),
