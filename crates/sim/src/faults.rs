@@ -51,6 +51,8 @@ pub struct Faults {
     pub planned: RefCell<Vec<Planned>>,
     /// Ranges that silently hold other bytes than were written.
     pub silent: RefCell<Vec<Range<u64>>>,
+    /// Those of them that were read.
+    pub misread: RefCell<Vec<Range<u64>>>,
     /// Ranges of reads that failed.
     pub unread: RefCell<Vec<Range<u64>>>,
 }
@@ -141,6 +143,13 @@ impl Faults {
         is_spoilt || self.is_full(operation, range) || self.gone.get()
     }
 
+    /// This range is read: notes which silently changed bytes are in it.
+    pub(crate) fn note_read(&self, range: &Range<u64>) {
+        let silent = self.silent.borrow();
+        let is_read = |silent: &&Range<u64>| silent.start < range.end && range.start < silent.end;
+        self.misread.borrow_mut().extend(silent.iter().filter(is_read).cloned());
+    }
+
     /// Whether a write of this range is acknowledged but not stored.
     pub(crate) fn loses(&self, range: &Range<u64>) -> bool {
         self.lost_writes.borrow().iter().any(|lost| lost.start < range.end && range.start < lost.end)
@@ -168,6 +177,16 @@ mod tests {
         let kinds = [Operation::Flush, Operation::Write, Operation::Write, Operation::Write];
         assert_eq!(kinds.map(|kind| faults.befalls(kind)), [None, None, Some(Mishap::Fail), None]);
         assert!(!faults.is_any());
+    }
+
+    #[test]
+    fn a_read_notes_the_silently_changed_bytes_in_it() {
+        let faults = Faults::default();
+        faults.silent.borrow_mut().extend([512..1024, 4096..8192]);
+        faults.note_read(&(1024..4096));
+        assert!(faults.misread.borrow().is_empty());
+        faults.note_read(&(4096..4608));
+        assert_eq!(*faults.misread.borrow(), [4096..8192]);
     }
 
     #[test]

@@ -207,6 +207,22 @@ impl SimMember {
         seen
     }
 
+    /// For each sector of `range`, everything that a loss of power may leave there.
+    pub fn may_be_left(&self, range: Range<usize>) -> Vec<Vec<Vec<u8>>> {
+        let (stable, cache) = (self.0.stable.borrow(), self.0.cache.borrow());
+        let sectors = range.step_by(SECTOR_BYTES as usize).map(|start| start..start + SECTOR_BYTES as usize);
+        let left = sectors.map(|sector| {
+            let covers = |write: &&Cached| write.at as usize <= sector.start && sector.end <= write.range().end;
+            let cached = cache.iter().filter(covers);
+            let cached = cached.map(|write| {
+                let start = sector.start - write.at as usize;
+                write.bytes[start..start + SECTOR_BYTES as usize].to_vec()
+            });
+            std::iter::once(stable[sector.clone()].to_vec()).chain(cached).collect()
+        });
+        left.collect()
+    }
+
     /// A loss of power: each write in the cache is kept, torn or lost, by `random`.
     pub fn lose_power(&self, random: &mut Random) {
         let lost = self.0.cache.take();
@@ -295,8 +311,10 @@ impl SimMember {
             let outcome = if fails { "fails".to_owned() } else { mishap.map_or("".to_owned(), |m| format!("{m:?}")) };
             format!("{} {operation:?} {}..{} {outcome}", self.0.name, at.0, at.0 + bytes)
         });
-        if fails && operation == Operation::Read {
-            self.0.faults.unread.borrow_mut().push(at.0..at.0 + bytes);
+        match operation {
+            Operation::Read if fails => self.0.faults.unread.borrow_mut().push(at.0..at.0 + bytes),
+            Operation::Read => self.0.faults.note_read(&(at.0..at.0 + bytes)),
+            _ => {}
         }
         match fails {
             true => Err(self.error(operation, at, bytes)),
@@ -512,6 +530,26 @@ impl Member for SimMember {
         match self.0.zeroing {
             Zeroing::Never | Zeroing::Promises => Err(self.unsupported(Operation::WriteZeroes, at, bytes)),
             _ => self.put_all(Operation::WriteZeroes, at, vec![0; bytes as usize]).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_of_power_leaves_what_was_foretold() {
+        let mut random = Random::new(7);
+        let world = World::new(7);
+        let member = SimMember::new("it".to_owned(), &world, vec![0; 4096], Rc::default());
+        (1..4).for_each(|value| drop(member.put(512 * u64::from(value % 2), vec![value; 2048])));
+        let foretold = member.may_be_left(0..4096);
+        assert_eq!(foretold.iter().map(Vec::len).collect::<Vec<_>>(), [2, 4, 4, 4, 3, 1, 1, 1]);
+        for _ in 0..100 {
+            let left = member.after_power_loss(&mut random);
+            let mut sectors = left.chunks(SECTOR_BYTES as usize).zip(&foretold);
+            assert!(sectors.all(|(found, foretold)| foretold.iter().any(|one| one == found)));
         }
     }
 }

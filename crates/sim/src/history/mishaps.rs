@@ -143,11 +143,18 @@ impl Runner<'_> {
     /// Taints the rows that were changed silently.
     pub(super) fn absorb_silent_faults(&self) {
         for (number, member) in self.present() {
-            // A member without a slot is not read yet. Its recovery may have written these places before or after.
-            let Some(slot) = self.slot_of(number) else { continue };
-            let silent = member.faults().silent.take();
+            let faults = member.faults();
+            let misread = faults.misread.take();
+            // The recovery of a member whose superblock names no slot may have written these places before or after.
+            // Superblocks 0.90 name the slot only at the end, and what is recovered may be read before that.
+            let (silent, slots) = match self.slot_of(number) {
+                Some(Slot(slot)) => (faults.silent.take(), slot..slot + 1),
+                None if self.history.setup.is_old() => (misread, 0..self.history.setup.slots as u16),
+                None => continue,
+            };
             let silent: Vec<_> = silent.iter().map(|range| self.component(range)).collect();
-            self.taint(|row| silent.iter().any(|range| row.touches(slot, range)));
+            let touches = |row: &Row, slot| silent.iter().any(|range| row.touches(Slot(slot), range));
+            self.taint(|row| slots.clone().any(|slot| touches(row, slot)));
         }
     }
 

@@ -10,6 +10,7 @@ use super::run::{Presence, Runner};
 use crate::foreign::Foreign;
 use crate::judge::superblock;
 use crate::member::SimMember;
+use crate::rows::SECTOR_BYTES;
 use engine::{Array, Candidate, Clock};
 use format::superblock::DeviceRole;
 use std::collections::BTreeMap;
@@ -30,8 +31,9 @@ pub struct Use {
 
 /// A member that was absent when md used others.
 pub(super) struct Stray {
-    /// The bytes of its superblock at that time. As long as these are unchanged, it is still a stray.
-    place: Vec<u8>,
+    /// By sector of its superblock: the bytes at that time, and what its cache could make of them if power failed. As
+    /// long as one of these is there, it is still a stray.
+    place: Vec<Vec<Vec<u8>>>,
     /// All its contents, if it was used apart and has not been given up.
     untouched: Option<Vec<u8>>,
     is_apart: bool,
@@ -144,7 +146,7 @@ impl Runner<'_> {
             let row = random.pick(&self.rows);
             let mut data = Vec::with_capacity(row.data.len());
             for datum in &row.data {
-                let mut bytes = vec![0; crate::rows::SECTOR_BYTES];
+                let mut bytes = vec![0; SECTOR_BYTES];
                 random.fill(&mut bytes);
                 let written = truth.begin(datum.sector * bytes.len(), bytes.clone());
                 truth.answered(written, true);
@@ -164,7 +166,7 @@ impl Runner<'_> {
             }
             let is_apart = apart.contains(&number);
             let stray = Stray {
-                place: self.superblock_place(member),
+                place: member.may_be_left(self.superblock_place(member)),
                 untouched: is_apart.then(|| member.contents()),
                 is_apart,
                 events,
@@ -174,10 +176,10 @@ impl Runner<'_> {
         }
     }
 
-    fn superblock_place(&self, member: &SimMember) -> Vec<u8> {
-        let image = member.image();
-        let at = self.history.setup.version.place(image.len() as u64).expect("it is long enough").0 as usize;
-        image[at..at + 4096].to_vec()
+    fn superblock_place(&self, member: &SimMember) -> Range<usize> {
+        let bytes = member.image().len() as u64;
+        let at = self.history.setup.version.place(bytes).expect("it is long enough").0 as usize;
+        at..at + 4096
     }
 
     /// Checks that assembly refuses two halves with the same event count, and writes nothing.
@@ -233,7 +235,12 @@ impl Runner<'_> {
                 return Err(format!("member {number} was used apart from the others and has been overwritten"));
             }
         }
-        strays.retain(|&number, stray| self.superblock_place(&self.members[number]) == stray.place);
+        strays.retain(|&number, stray| {
+            let member = &self.members[number];
+            let image = member.image();
+            let mut sectors = image[self.superblock_place(member)].chunks(SECTOR_BYTES).zip(&stray.place);
+            sectors.all(|(found, left)| left.iter().any(|left| left == found))
+        });
         Ok(())
     }
 
