@@ -272,14 +272,20 @@ impl Runner<'_> {
         }
     }
 
-    /// With a log of partial parity, parity gives anything for a block that an impaired member held, and that has a write
-    /// in doubt.
+    /// With a log of partial parity, parity gives anything for a block that an impaired member held, and that has a
+    /// write in doubt. But not in rows without a write in doubt: what was written there of the block was as before, and
+    /// so was parity.
     fn taint_lost_writes(&self, impaired: &[bool]) {
         let mut truth = self.shared.truth.borrow_mut();
-        let block_bytes = self.history.setup.block_bytes as usize;
-        for datum in self.rows.iter().flat_map(|row| &row.data) {
-            if impaired[datum.copies[0].0.index()] && !truth.is_block_certain(datum.sector, block_bytes) {
-                truth.taint(datum.sector);
+        let block_bytes = self.history.setup.least_write_bytes();
+        for row in &self.rows {
+            if row.data.iter().all(|datum| truth.is_certain(datum.sector)) {
+                continue;
+            }
+            for datum in &row.data {
+                if impaired[datum.copies[0].0.index()] && !truth.is_block_certain(datum.sector, block_bytes) {
+                    truth.taint(datum.sector);
+                }
             }
         }
     }

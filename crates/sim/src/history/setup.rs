@@ -4,6 +4,7 @@ use crate::member::{SimMember, Zeroing};
 use engine::create::{Contents, Newcomer, Recipe};
 use engine::{AssembleOptions, BitmapClearing, BitmapPolicy, Candidate, StripeSize, SweepTransfers, WriteBack};
 use format::geometry::{Level, default_layout};
+use format::integrity::BLOCK_BYTES;
 use format::placement::BitmapChoice;
 use format::superblock::Version;
 use std::time::Duration;
@@ -250,6 +251,12 @@ impl Setup {
     /// Whether the superblocks are 0.90.
     pub fn is_old(&self) -> bool {
         self.version == Version::V0_90
+    }
+
+    /// What a write to the array changes at least on a member: checksums are of whole blocks.
+    pub(super) fn least_write_bytes(&self) -> usize {
+        let bytes = u64::from(self.block_bytes);
+        (if self.integrity { bytes.max(BLOCK_BYTES) } else { bytes }) as usize
     }
 
     /// The number of members, spares included.
