@@ -114,6 +114,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Test("parity_log::a_loss_of_power_and_of_a_member_costs_nothing_but_what_was_being_written"),
     },
     Mutant {
+        name: "replayed-log-emptied-first",
+        broken: "a log that was replayed is emptied before the superblocks reject the members that took no part",
+        by: Test("parity_log::a_member_that_returns_after_a_replay_without_it_agrees_with_parity_or_is_left_out"),
+    },
+    Mutant {
         name: "entry-not-written",
         broken: "a write to a stripe is not logged",
         by: Test("parity_log::a_loss_of_power_and_of_a_member_costs_nothing_but_what_was_being_written"),

@@ -208,7 +208,13 @@ pub(crate) async fn replay<M: Member>(
         return Log::Untouched;
     }
     match partial_parity::replay(parity, slots, pool).await {
-        Ok(replayed) => Log::Replayed(replayed),
+        Ok(replayed) => {
+            for device in slots.iter().flatten() {
+                device.keep_replayed_log();
+                device.successor().inspect(|successor| successor.keep_replayed_log());
+            }
+            Log::Replayed(replayed)
+        }
         Err(reason) => Log::Unusable { log: PARITY_LOG, reason },
     }
 }

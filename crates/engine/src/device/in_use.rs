@@ -48,6 +48,8 @@ pub(crate) struct Device<M> {
     discards_to_zeros: Cell<bool>,
     /// Whether its partial parity log is of this use of the array.
     pub(super) is_parity_log_begun: Cell<bool>,
+    /// Whether that log was replayed, and still holds what was replayed.
+    pub(super) is_parity_log_replayed: Cell<bool>,
     /// Its part of the stripe log, once that was begun.
     pub(super) stripe_log: RefCell<Option<Rc<DeviceLog>>>,
 }
@@ -84,6 +86,7 @@ impl<M: Member> Device<M> {
             context,
             discards_to_zeros,
             is_parity_log_begun: Cell::new(false),
+            is_parity_log_replayed: Cell::new(false),
             stripe_log: RefCell::default(),
         }
     }

@@ -338,7 +338,15 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     async fn write_superblocks(&self, _guard: &MetadataGuard<'_>, devices: Vec<Rc<Device<M>>>) -> Failures<M> {
-        let writes = devices.iter().map(|device| self.write_superblock(device, self.superblock_of(device)));
+        // By the last round's superblock the member rejects those that are absent. Only then may its log forget them.
+        let is_last = self.record().rounds_pending <= 1;
+        let writes = devices.iter().map(|device| {
+            let superblock = self.superblock_of(device);
+            async move {
+                self.write_superblock(device, superblock).await?;
+                if is_last { device.empty_replayed_log(&self.core.pool).await } else { Ok(()) }
+            }
+        });
         let results = join_all(writes).await;
         let outcome = |(device, result): (Rc<Device<M>>, Result<(), MemberError>)| match result {
             Ok(()) => {

@@ -331,7 +331,7 @@ impl Scene {
     }
 
     /// Parity agrees with the data in each row. A stripe log leaves out rows of which no sector was left as it was.
-    fn check_parity(&self, members: &[SimMember], context: &str) {
+    pub(super) fn check_parity(&self, members: &[SimMember], context: &str) {
         let images: Vec<_> = members.iter().map(SimMember::contents).collect();
         let data_at = superblock_of(&images[0], self.shape.version).data_at().0;
         let truth = self.truth.borrow();

@@ -9,6 +9,8 @@ use format::geometry::Level;
 use format::partial_parity::Header;
 use format::superblock::Version;
 use mdspace_sim::{Random, SimMember, World};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 fn shape(random: &mut Random) -> Shape {
     let slots = random.within(3..6) as u16;
@@ -55,6 +57,54 @@ fn a_member_that_a_replay_could_not_read_agrees_with_parity_afterwards() {
     }
     let all = [seen.settled, seen.resynced, seen.refused, seen.read_lacking];
     assert!(!all.contains(&0), "each end was met: {all:?}");
+}
+
+/// Power goes at each boundary of an assembly without one member, and then that member is there again. As long as it is
+/// accepted, the logs make parity agree with it.
+#[test]
+fn a_member_that_returns_after_a_replay_without_it_agrees_with_parity_or_is_left_out() {
+    let (mut accepted, mut left_out) = (0, 0);
+    for seed in 0..100 {
+        let (world, mut random) = (World::new(seed), Random::new(seed));
+        let shape = Shape::small(ConsistencyPolicy::PartialParity);
+        let scene = world.run(Scene::new(shape, &world), || false).expect("the power does not go");
+        let cut = scene.boundaries.get() + random.within(1..400);
+        let shared = RefCell::new(random);
+        let ended = world.run(scene.live(&shared, &world), || scene.boundaries.get() >= cut);
+        world.forget_all();
+        if ended.is_some() {
+            continue; // the power did not go
+        }
+        let mut random = shared.into_inner();
+        scene.lose_power(&mut random);
+        scene.truth.borrow_mut().interrupted();
+        for (slot, boundaries) in (0..scene.shape.slots).flat_map(|slot| (1..60).map(move |cut| (slot, cut))) {
+            let context = format!("seed {seed}, without {slot} for {boundaries} boundaries");
+            let mut members = scene.without(&BTreeSet::from([slot]), &world);
+            let cut = scene.boundaries.get() + boundaries;
+            let begun = assemble(&members, AssembleOptions::default(), &world);
+            let is_cut = world.run(begun, || scene.boundaries.get() >= cut).is_none();
+            world.forget_all();
+            if !is_cut {
+                break;
+            }
+            members.iter().for_each(|member| member.lose_power(&mut random));
+            let others = (0..scene.shape.slots).filter(|other| *other != slot).collect();
+            members.insert(slot.into(), scene.without(&others, &world).remove(0));
+            let begun = world.run(assemble(&members, AssembleOptions::default(), &world), || false);
+            let array = begun.expect("no power cut").unwrap_or_else(|why| panic!("{context}: {why}"));
+            match array.status().missing.is_empty() {
+                true => {
+                    scene.check_parity(&members, &context);
+                    accepted += 1;
+                }
+                false => left_out += 1,
+            }
+            drop(array);
+            world.forget_all();
+        }
+    }
+    assert!(accepted > 0 && left_out > 0, "{accepted} accepted, {left_out} left out");
 }
 
 /// The entries in the first header of each member's log.

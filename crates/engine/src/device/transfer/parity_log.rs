@@ -4,6 +4,10 @@
 //! first superblock that this engine writes to it, as from md. Which writes a log names is decided elsewhere
 //! ([`crate::metadata::parity_log`]).
 //!
+//! A log that was replayed stays until the superblocks reject the members that took no part in the replay. Should one
+//! of them be accepted again, the log alone makes parity agree with what that member holds. A further replay without it
+//! changes nothing, as no write goes on before.
+//!
 //! Facts: `ppl_write_empty_header` in `drivers/md/raid5-ppl.c`.
 
 use crate::base::buffer::{Block, Pool};
@@ -26,9 +30,26 @@ impl<M: Member> Device<M> {
     /// The next superblock that names a log is preceded by an empty one.
     pub(crate) fn end_parity_log(&self) {
         self.is_parity_log_begun.set(false);
+        self.is_parity_log_replayed.set(false);
     }
 
-    /// Writes the empty log that `superblock` names, before any superblock on the member does.
+    /// The log was replayed. It stays until [`Self::empty_replayed_log`].
+    pub(crate) fn keep_replayed_log(&self) {
+        self.is_parity_log_replayed.set(!mutant!("replayed-log-emptied-first"));
+    }
+
+    /// Empties the log that was replayed, if it is still there. The superblock on the member rejects those that took no
+    /// part in the replay.
+    pub(crate) async fn empty_replayed_log(&self, pool: &Pool) -> Result<(), MemberError> {
+        if self.is_parity_log_replayed.get() {
+            let superblock = self.superblock.borrow().clone();
+            self.write_empty_parity_log(&superblock, pool).await?;
+            self.is_parity_log_replayed.set(false);
+        }
+        Ok(())
+    }
+
+    /// Writes the empty log that `superblock` names, unless that was done.
     pub(crate) async fn write_empty_parity_log(&self, superblock: &Superblock, pool: &Pool) -> Result<(), MemberError> {
         let place = (superblock.ppl_at().unwrap_or(MemberByte(0)), HEADER_BYTES as u64);
         self.with_timeout(Operation::Write, place, pin!(self.begin_parity_log(superblock, pool))).await.flatten()

@@ -24,7 +24,9 @@ impl<M: Member> Device<M> {
 
     async fn put_superblock(&self, superblock: Superblock, pool: &Pool) -> Result<(), MemberError> {
         self.write_log(&superblock, pool).await?;
-        self.begin_parity_log(&superblock, pool).await?;
+        if !self.is_parity_log_replayed.get() {
+            self.begin_parity_log(&superblock, pool).await?;
+        }
         self.announce_in_log(&superblock, pool).await?;
         self.announce(&superblock).await?;
         if let Some(buffer) = self.context.write_buffer.get() {
