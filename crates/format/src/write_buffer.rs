@@ -6,7 +6,8 @@
 //!
 //! - A header is stored over the older of its two copies. The newest whole one counts.
 //! - A descriptor is sealed by a checksum over itself and its data, and stored after the data. A torn one says nothing.
-//! - Descriptors are freed in the order of their sequence, so an older write never outlives a newer one.
+//! - Descriptors are freed in the order of their sequence, so an older write never outlives a newer one. One that stays,
+//!   because members could not take it, gets the bytes of newer ones before these are freed.
 //!
 //! The header names the superblocks for which the buffer counts ([`crate::stamp`]). Nothing here maps memory.
 //! Layout: `docs/format.md`, "Write buffer".
@@ -144,7 +145,8 @@ impl Header {
         writes
     }
 
-    fn write_in(&self, memory: &[u8], block: u32) -> Option<BufferedWrite> {
+    /// The write in a block, if there is one.
+    pub fn write_in(&self, memory: &[u8], block: u32) -> Option<BufferedWrite> {
         let (raw, _) = RawDescriptor::ref_from_prefix(&memory[descriptor_at(block)..]).ok()?;
         let (sequence, at, bytes) = (raw.sequence.get(), raw.at.get(), raw.bytes.get());
         if sequence == 0 || bytes as usize > BLOCK_BYTES || at.checked_add(bytes.into()).is_none() {

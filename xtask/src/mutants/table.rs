@@ -778,6 +778,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Seed(2_025_367),
     },
     Mutant {
+        name: "lost-and-forgotten",
+        broken: "what was answered and could not be written leaves the write buffer, and a kill hides that it is lost",
+        by: Seed(2_572_030),
+    },
+    Mutant {
+        name: "lost-covers-a-later-write",
+        broken: "after a kill, what was lost before it covers a part of a later write",
+        by: Test("coalescing::kills::what_was_lost_before_a_kill_undoes_no_later_write"),
+    },
+    Mutant {
         name: "sweep-cut-and-complete",
         broken: "a sweep that was held for a moment is complete when its windows in flight have ended",
         by: Test("read_only::a_recovery_that_is_held_for_a_moment_recovers_all_the_same"),

@@ -63,7 +63,9 @@ impl<M: Member, C: Clock> Control<M, C> {
             self.core.check_not_failed()?; // a healthy array is still marked clean, without the lost writes
         }
         self.settle(Then::Ends).await?;
-        drained.and_then(|()| self.data.check_nothing_lost())
+        let settled = drained.and_then(|()| self.data.check_nothing_lost());
+        self.data.give_up_lost();
+        settled
     }
 
     /// Writes what members owe, saves sweep positions, and marks the array clean. No write is under way, and all that was

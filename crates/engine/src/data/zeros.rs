@@ -131,8 +131,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Zeroes whole units.
     async fn zero_whole(self: &Rc<Self>, range: Range<u64>, means: Means) -> Result<(), ArrayError> {
         let lock = self.lock_whole(&range).await;
-        if self.authority.logging().names_zeros() {
-            // The log was begun since the request.
+        // The log was begun since the request, or what is lost here is written again: data ends that.
+        if self.authority.logging().names_zeros() || self.is_lost_in(&range) {
             drop(lock);
             return self.write_zeros(range).await;
         }

@@ -4,13 +4,20 @@
 //! again after it was killed finds all that was answered. The memory is the caller's ([`WriteBuffer`]); a loss of power
 //! may take it. What is found there is written by [`crate::control::assemble`].
 //!
+//! A write that could not be written is *lost*. It stays, so that a kill does not make its users forget it, until it is
+//! written over or the array's stop has reported it. A later write of a part of it changes the same bytes here: what
+//! stays never undoes a later write.
+//!
 //! No I/O, and no waiting: a write that finds no room is not answered from memory.
 
+use crate::base::range_set::Ranges;
+use crate::base::write_set::WriteExtent;
 use format::stamp::Stamp;
 use format::superblock::Superblock;
 use format::write_buffer::{BLOCK_BYTES, BufferedWrite, Header, STAMPS, blocks_in};
 use smallvec::SmallVec;
 use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Memory that outlives the process: a shared mapping of a file in memory.
@@ -42,10 +49,25 @@ struct State {
     memory: WriteBuffer,
     header: Header,
     free: Vec<u32>,
+    /// Writes that could not be written, oldest first.
+    lost: Vec<Lost>,
     /// The sequence of the next write.
     next: u64,
     /// Whether the members have superblocks that the header can vouch for: those of the kernel it cannot.
     is_vouched_for: bool,
+}
+
+/// A write that members could not take.
+struct Lost {
+    write: BufferedWrite,
+    /// What of it was not written over.
+    left: Ranges,
+}
+
+impl Lost {
+    fn range(&self) -> Range<u64> {
+        self.write.at..self.write.at + u64::from(self.write.bytes)
+    }
 }
 
 /// What `memory` holds for the array of this superblock, as it is before anything is written to its members. Changes
@@ -98,7 +120,7 @@ impl BufferedWrites {
         header.store(bytes);
         let next = kept.last().map_or(1, |write| write.sequence + 1);
         let is_vouched_for = freshest.updated.micros != 0;
-        Self(RefCell::new(State { memory, header, free, next, is_vouched_for }))
+        Self(RefCell::new(State { memory, header, free, lost: Vec::new(), next, is_vouched_for }))
     }
 
     /// Names the superblock about to be written, so that the buffer counts whether or not that write is cut short.
@@ -125,11 +147,11 @@ impl BufferedWrites {
         u64::from(self.0.borrow().header.blocks) * BLOCK_BYTES as u64
     }
 
-    /// Whether it takes a write of so many bytes, cut into `parts`.
+    /// Whether it takes a write of so many bytes, cut into `parts`. One block stays free, for [`Self::written_over`].
     pub(crate) fn has_room(&self, bytes: u64, parts: u64) -> bool {
         let state = self.0.borrow();
         let is_vouched_for = state.is_vouched_for || mutant!("buffered-beside-foreign-superblocks");
-        is_vouched_for && bytes / BLOCK_BYTES as u64 + parts <= state.free.len() as u64
+        is_vouched_for && bytes / BLOCK_BYTES as u64 + parts < state.free.len() as u64
     }
 
     /// Keeps a write, for which there is room. From now on it outlives the process.
@@ -155,6 +177,59 @@ impl BufferedWrites {
             compiler_fence(Ordering::SeqCst);
         }
         free.extend(blocks);
+    }
+
+    /// The writes in these blocks could not be written: they stay.
+    pub(crate) fn keep_lost(&self, blocks: &[u32]) {
+        let State { memory, header, lost, .. } = &mut *self.0.borrow_mut();
+        let memory = (**memory).as_mut();
+        let writes = blocks.iter().filter_map(|block| header.write_in(memory, *block));
+        lost.extend(writes.map(|write| {
+            let mut lost = Lost { write, left: Ranges::default() };
+            lost.left.add(lost.range());
+            lost
+        }));
+        lost.sort_unstable_by_key(|lost| lost.write.sequence);
+    }
+
+    /// Whether it holds any lost write.
+    pub(crate) fn has_lost(&self) -> bool {
+        !self.0.borrow().lost.is_empty()
+    }
+
+    /// Whether it holds a lost write to any of a range.
+    pub(crate) fn has_lost_in(&self, range: &Range<u64>) -> bool {
+        let touches = |lost: &Lost| lost.write.at < range.end && range.start < lost.range().end;
+        self.0.borrow().lost.iter().any(touches)
+    }
+
+    /// The members have this: lost writes below it take its bytes, and are freed where nothing else of them is left.
+    pub(crate) fn written_over(&self, extent: &WriteExtent) {
+        let State { memory, header, free, lost, .. } = &mut *self.0.borrow_mut();
+        let memory = (**memory).as_mut();
+        lost.retain_mut(|lost| {
+            let Some(part) = extent.within(lost.range()) else { return true };
+            lost.left.remove(&(part.at..part.end()));
+            let before = lost.write;
+            if !lost.left.is_empty() {
+                lost.write.block = free.pop().expect("one block stays free");
+                let mut data = header.data(memory, &before).to_vec();
+                data[(part.at - before.at) as usize..(part.end() - before.at) as usize].copy_from_slice(&part.block);
+                header.put(memory, &lost.write, &data);
+                compiler_fence(Ordering::SeqCst);
+            }
+            header.free(memory, before.block);
+            compiler_fence(Ordering::SeqCst);
+            free.push(before.block);
+            !lost.left.is_empty()
+        });
+    }
+
+    /// Frees what is lost: the array's stop has reported it.
+    pub(crate) fn free_lost(&self) {
+        let lost = std::mem::take(&mut self.0.borrow_mut().lost);
+        let blocks: Vec<u32> = lost.iter().map(|lost| lost.write.block).collect();
+        self.free(&blocks);
     }
 
     /// Frees all blocks: the members have what was found.

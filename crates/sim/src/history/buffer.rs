@@ -1,7 +1,8 @@
 //! The write buffer of a history's array: memory that a kill leaves and a loss of power takes.
 //!
-//! What was answered before a kill is on the members, or in the buffer. So there are two truths until the next
-//! assembly: that of the members, by which they are judged, and that of an array which has its buffer.
+//! What was answered before a kill is on the members, or in the buffer, also if a fault kept it from the members. So
+//! there are two truths until the next assembly: that of the members, by which they are judged, and that of an array
+//! which has its buffer.
 
 use super::run::Runner;
 use super::step::Step;
@@ -60,7 +61,7 @@ impl Runner<'_> {
             false if is_kill => truth.killed(),
             // A life that was not begun has left the buffer as it was.
             true if is_kill && self.buffer.promised.borrow().is_some() => truth.interrupted(),
-            true if is_kill && self.is_buffered() && !followed_by_others && !self.has_lost.get() => {
+            true if is_kill && self.is_buffered() && !followed_by_others => {
                 let mut promised = truth.clone();
                 promised.killed();
                 self.buffer.promised.replace(Some(promised));

@@ -103,8 +103,6 @@ pub(super) struct Runner<'a> {
     /// The tasks beside the requests, as a server runs them. They end when the array is stopped.
     pub(super) keepers: Rc<Keepers>,
     pub(super) buffer: Buffer,
-    /// Whether a write that was answered may be lost to a fault in this life.
-    pub(super) has_lost: Cell<bool>,
     /// Whether the last life ended in a power cut, so that no cache holds anything.
     pub(super) after_power_cut: bool,
     /// While an assembly is under way: the members that it was given.
@@ -183,7 +181,6 @@ impl<'a> Runner<'a> {
             is_rotten: Cell::new(false),
             keepers: Rc::default(),
             buffer: Buffer::default(),
-            has_lost: Cell::new(false),
             after_power_cut: false,
             assembled_of: RefCell::default(),
         }

@@ -81,6 +81,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     pub(super) async fn write_batch(&self, parity: &Parity, mut batch: WriteBatch) -> WriteResult {
         let patches = std::mem::take(&mut batch.patches);
+        let over_lost = self.over_lost(&patches);
         let patches = match self.are_whole_blocks(&patches) {
             true => Ok(patches),
             false => Box::pin(self.in_whole_blocks(patches)).await,
@@ -94,7 +95,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             }
             Err(error) => Err(error),
         };
-        self.end_buffering(&batch.buffered);
+        self.end_buffering(&batch.buffered, &written, over_lost);
         drop(batch.locks);
         written
     }

@@ -88,7 +88,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
         let number = from.at / parity.stripe_bytes();
         let is_part = from.end() <= (number + 1) * parity.stripe_bytes();
-        if !is_part || from.block.len() as u64 == parity.stripe_bytes() {
+        if !is_part || from.block.len() as u64 == parity.stripe_bytes() || self.is_lost_in(&(from.at..from.end())) {
             return None;
         }
         let locked = self.rows_of(parity, from);
@@ -154,7 +154,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 self.share(&write);
             }
             // After a kill, what was answered before is written once more, and would tear a block that this part wrote.
-            if is_answered || is_covering(&write) {
+            if is_answered || is_covering(&write) || has_room && self.is_buffered_below(&(part.at..part.end())) {
                 self.buffer(&write, &part);
             }
             answer.is_early |= is_answered;

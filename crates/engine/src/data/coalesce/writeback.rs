@@ -14,16 +14,18 @@
 //! * What a member has no room for is owed ([`crate::control::owed`]), and can be read. A flush fails until it is
 //!   written.
 //! * Data that cannot be written for another reason is lost. Reads of it and flushes fail until it is written again,
-//!   as the members still hold what was there before. All else goes on.
+//!   as the members still hold what was there before. All else goes on. It stays in the write buffer, so the process
+//!   after a kill tries once more, and does not take the members for right.
 
 use crate::base::buffer::Buffer;
-use crate::base::write_set::WriteExtent;
+use crate::base::write_set::{WriteExtent, WriteSet};
 use crate::base::yield_now::yield_now;
 use crate::core::authority::Authority;
 use crate::data::coalesce::coalescer::{Answer, Coalescer};
 use crate::data::coalesce::dirty_set::WriteBack;
-use crate::data::coalesce::stripe_write::{RequestId, StripeWrite};
+use crate::data::coalesce::stripe_write::{RequestId, StripeWrite, WriteResult};
 use crate::data::plane::DataPlane;
+use crate::device::write_buffer::BufferedWrites;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;
@@ -101,6 +103,16 @@ impl Coalescer {
             patches.extend(write.patches.borrow().extents().iter().filter_map(|patch| patch.within(range.clone())));
         }
         patches
+    }
+
+    /// Whether a dirty stripe write has data of a range.
+    pub(super) fn is_dirty_in(&self, range: &Range<u64>) -> bool {
+        let touches = |patch: Range<u64>| patch.start < range.end && range.start < patch.end;
+        let has_data = |write: &StripeWrite| {
+            let patches = write.patches.borrow();
+            touches(patches.range()) && patches.extents().iter().any(|patch| touches(patch.at..patch.end()))
+        };
+        self.dirty.writes.borrow().iter().any(|(write, _)| has_data(write))
     }
 
     /// Waits for the first `count` of the dirty stripe writes.
@@ -215,14 +227,46 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
+    /// What a batch with this data has to note about lost writes below it, once it is written. The data as its callers
+    /// gave it: what is read to fill their blocks is older than what is lost.
+    pub(super) fn over_lost(&self, data: &WriteSet) -> Option<Box<WriteSet>> {
+        let has_lost = self.core.context.write_buffer.get().is_some_and(BufferedWrites::has_lost);
+        has_lost.then(|| Box::new(data.clone()))
+    }
+
     /// The members have the data in these blocks, or it is lost. The locks are still held, so that no later write of
-    /// the same bytes is under way. What a failed array has not written stays, for its next assembly.
-    pub(super) fn end_buffering(&self, blocks: &[u32]) {
-        if let Some(buffer) = self.core.context.write_buffer.get()
-            && self.core.check_not_failed().is_ok()
-            && !mutant!("buffer-not-freed")
-        {
+    /// the same bytes is under way. What is lost, or what a failed array has not written, stays for the next assembly.
+    pub(super) fn end_buffering(&self, blocks: &[u32], written: &WriteResult, over_lost: Option<Box<WriteSet>>) {
+        let buffer = self.core.context.write_buffer.get();
+        let Some(buffer) = buffer.filter(|_| self.core.check_not_failed().is_ok()) else { return };
+        let is_lost = written.as_ref().is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
+        if is_lost && !mutant!("lost-and-forgotten") {
+            return buffer.keep_lost(blocks);
+        }
+        if let Some(over) = over_lost.filter(|_| !mutant!("lost-covers-a-later-write")) {
+            over.extents().iter().for_each(|extent| buffer.written_over(extent));
+        }
+        if !mutant!("buffer-not-freed") {
             buffer.free(blocks);
+        }
+    }
+
+    /// Whether the write buffer may hold an older write to a range, which is carried out after a kill.
+    pub(super) fn is_buffered_below(&self, range: &Range<u64>) -> bool {
+        let is_below = |buffer: &BufferedWrites| buffer.has_lost_in(range) || self.coalescer.is_dirty_in(range);
+        self.core.context.write_buffer.get().is_some_and(is_below)
+    }
+
+    /// Whether any of a range was answered and could not be written, and is not written again.
+    pub(crate) fn is_lost_in(&self, range: &Range<u64>) -> bool {
+        let in_buffer = self.core.context.write_buffer.get().is_some_and(|buffer| buffer.has_lost_in(range));
+        in_buffer || self.coalescer.is_noted_lost(range)
+    }
+
+    /// The stop of the array reports what is lost. With that the promise to keep it ends.
+    pub(crate) fn give_up_lost(&self) {
+        if let Some(buffer) = self.core.context.write_buffer.get() {
+            buffer.free_lost();
         }
     }
 

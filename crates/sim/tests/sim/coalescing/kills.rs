@@ -159,11 +159,7 @@ fn what_cannot_be_written_refuses_the_array_and_is_lost_by_force_alone() {
     assert!(lives.write(&array, 0, &[7; 512], Durability::Ordinary, u64::MAX));
     assert!(lives.write(&array, lives.scene.stripe_bytes, &[7; 512], Durability::Ordinary, u64::MAX));
     lives.kill(array);
-    // No member can read stripe 1, so that a part of it cannot be written.
-    let unreadable = DATA_OFFSET + CHUNK_BYTES..DATA_OFFSET + 2 * CHUNK_BYTES;
-    for member in &lives.scene.members {
-        member.faults().latent.borrow_mut().push(unreadable.clone());
-    }
+    spoil_stripe_1(&lives);
     for _ in 0..2 {
         let refusal = lives.assemble(AssembleOptions::default()).err().expect("a write would be lost");
         assert_eq!(refusal.field.as_deref(), Some("write buffer"), "{refusal}");
@@ -173,6 +169,84 @@ fn what_cannot_be_written_refuses_the_array_and_is_lost_by_force_alone() {
     assert_eq!(lives.read(&array, 512), [7; 512], "what can be written is");
     lives.kill(array);
     assert_eq!(lives.read(&lives.begin(WriteBack::All), 512), [7; 512]);
+}
+
+/// No member can read stripe 1, so that a part of it cannot be written.
+fn spoil_stripe_1(lives: &Lives) {
+    let unreadable = DATA_OFFSET + CHUNK_BYTES..DATA_OFFSET + 2 * CHUNK_BYTES;
+    lives.scene.members.iter().for_each(|member| member.faults().latent.borrow_mut().push(unreadable.clone()));
+}
+
+/// A process that has answered 1024 bytes at stripe 1 and lost them. Members are well again.
+fn begin_and_lose(lives: &Lives) -> Simulated {
+    let array = lives.begin(WriteBack::All);
+    assert!(lives.write(&array, 0, &[0; 4096], Durability::Stable, u64::MAX));
+    assert!(lives.write(&array, lives.scene.stripe_bytes, &[1; 1024], Durability::Ordinary, u64::MAX));
+    spoil_stripe_1(lives);
+    lives.scene.world.run(array.flush(), || false).expect("not stopped").expect_err("what was answered is lost");
+    lives.scene.members.iter().for_each(|member| member.faults().heal());
+    array
+}
+
+#[test]
+fn what_was_lost_before_a_kill_is_written_after_it_or_refuses_the_array() {
+    let lives = Lives::new();
+    let at = lives.scene.stripe_bytes as usize;
+    let array = begin_and_lose(&lives);
+    lives.kill(array);
+    spoil_stripe_1(&lives);
+    let refusal = lives.assemble(AssembleOptions::default()).err().expect("a write would be lost");
+    assert_eq!(refusal.field.as_deref(), Some("write buffer"), "{refusal}");
+    lives.scene.members.iter().for_each(|member| member.faults().heal());
+    let array = lives.begin(WriteBack::All);
+    assert_eq!(lives.read(&array, at + 1024)[at..], [1; 1024]);
+    lives.scene.world.run(array.flush(), || false).expect("not stopped").expect("nothing is lost any more");
+}
+
+#[test]
+fn what_was_lost_before_a_kill_undoes_no_later_write() {
+    for durability in [Durability::Ordinary, Durability::Stable] {
+        let lives = Lives::new();
+        let at = lives.scene.stripe_bytes as usize;
+        let array = begin_and_lose(&lives);
+        let after_a_kill = |array: Simulated| {
+            lives.kill(array);
+            let array = lives.begin(WriteBack::All);
+            let found = lives.read(&array, at + 1024);
+            (array, [found[at], found[at + 511], found[at + 512], found[at + 1023]])
+        };
+        assert!(lives.write(&array, at as u64, &[2; 512], durability, u64::MAX));
+        lives.scene.world.run(array.flush(), || false).expect("not stopped").expect_err("the rest is lost");
+        let (array, found) = after_a_kill(array);
+        assert_eq!(found, [2, 2, 1, 1]);
+        assert!(lives.write(&array, at as u64, &[3; 1024], durability, u64::MAX));
+        lives.scene.world.run(array.flush(), || false).expect("not stopped").expect("nothing is lost");
+        assert_eq!(after_a_kill(array).1, [3; 4]);
+    }
+}
+
+#[test]
+fn zeros_end_what_was_lost_also_for_a_kill() {
+    let lives = Lives::new();
+    let (at, bytes) = (lives.scene.stripe_bytes, lives.scene.stripe_bytes as usize);
+    let array = begin_and_lose(&lives);
+    let zeroed = lives.scene.world.run(array.write_zeroes(at, at, Durability::Stable), || false);
+    zeroed.expect("not stopped").expect("nothing is lost any more");
+    lives.kill(array);
+    assert_eq!(lives.read(&lives.begin(WriteBack::All), bytes + 1024)[bytes..], [0; 1024]);
+}
+
+#[test]
+fn a_stop_that_reports_what_is_lost_gives_it_up() {
+    let lives = Lives::new();
+    let at = lives.scene.stripe_bytes as usize;
+    let array = begin_and_lose(&lives);
+    lives.scene.world.run(array.stop(), || false).expect("not stopped").expect_err("it reports the loss");
+    drop(array);
+    spoil_stripe_1(&lives);
+    lives.assemble(AssembleOptions::default()).expect("nothing is to be written");
+    lives.scene.members.iter().for_each(|member| member.faults().heal());
+    assert_eq!(lives.read(&lives.begin(WriteBack::All), at + 1024)[at..], [0; 1024]);
 }
 
 #[test]
