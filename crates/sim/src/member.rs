@@ -543,7 +543,9 @@ mod tests {
         let mut random = Random::new(7);
         let world = World::new(7);
         let member = SimMember::new("it".to_owned(), &world, vec![0; 4096], Rc::default());
-        (1..4).for_each(|value| drop(member.put(512 * u64::from(value % 2), vec![value; 2048])));
+        for value in 1..4 {
+            let _ = member.put(512 * u64::from(value % 2), vec![value; 2048]);
+        }
         let foretold = member.may_be_left(0..4096);
         assert_eq!(foretold.iter().map(Vec::len).collect::<Vec<_>>(), [2, 4, 4, 4, 3, 1, 1, 1]);
         for _ in 0..100 {

@@ -49,11 +49,12 @@ fn is_settled(superblock: &Superblock) -> bool {
 }
 
 /// The member that others are compared with: the freshest or, if that is not settled, the freshest settled
-/// one that it knows. A replacement is never the freshest, but a round tells it first; one that is ahead decides
-/// which members it knows. `None` when there is no anchor; then no split can be detected.
+/// one that it knows. A replacement is never the freshest, but a round tells it first; one that is as fresh decides which
+/// members it knows. The freshest may be a member that was told that it is current, and then failed.
+/// `None` when there is no anchor; then no split can be detected.
 pub(crate) fn anchor<'a>(superblocks: impl Iterator<Item = &'a Superblock> + Clone, freshest: usize) -> Option<usize> {
     let best = superblocks.clone().nth(freshest)?;
-    let is_ahead = |own: &&Superblock| own.replacement && own.events > best.events;
+    let is_ahead = |own: &&Superblock| own.replacement && own.events >= best.events;
     let ahead = superblocks.clone().filter(is_ahead).max_by_key(|own| own.events);
     let fallback = (is_settled(best) || mutant!("told-first-is-apart")).then_some(freshest);
     if ahead.is_none() && fallback.is_some() {

@@ -177,6 +177,8 @@ impl Runner<'_> {
             truth.taint_as(&self.shared.truth.borrow());
             self.shared.truth.replace(truth);
         }
+        // What assembly reads of a member without a slot is no data.
+        self.members.iter().for_each(|member| drop(member.faults().misread.take()));
         // A mishap planned in an earlier life may come before the array learns of it.
         for (struck, member) in self.struck.borrow_mut().iter_mut().zip(&self.members) {
             *struck |= member.faults().is_any();
