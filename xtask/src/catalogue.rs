@@ -191,6 +191,12 @@ pub(crate) const STEPS: &[Step] = &[
         in_place,
     )),
     beside(step(
+        "more-slots",
+        "reshapes to more members: the driver ends mdspace's, also after power cuts, and mdspace the driver's",
+        &["linux.uml", "mdadm", "modprobe", "python3"],
+        more_slots,
+    )),
+    beside(step(
         "bad-blocks",
         "read errors are repaired, and bad blocks recorded and honoured, as by the real driver",
         &["linux.uml", "mdadm", "modprobe", "dmsetup", "nbdsh", "python3"],
@@ -669,6 +675,34 @@ fn in_place(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
     let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
     run_guest(log, &guest, "in_place.sh", &[root().join(RELEASED).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+/// Of the shapes in `crates/sim/src/reshaped.rs`, those whose power cuts are tried here; [`every_more_slots`] tries all.
+const RESHAPED: [&str; 1] = ["5"];
+const EVERY_RESHAPED: [&str; 7] = ["0", "1", "2", "3", "4", "5", "6"];
+
+fn more_slots(log: &mut Log) -> Result<Verdict> {
+    more_slots_of(log, &newer_guest(), &RESHAPED)
+}
+
+/// Power cuts of all shapes, judged by the older driver.
+pub(crate) fn every_more_slots(log: &mut Log) -> Result<Verdict> {
+    more_slots_of(log, &Guest::default().memory("1G").limit(Duration::from_secs(1200)), &EVERY_RESHAPED)
+}
+
+fn more_slots_of(log: &mut Log, guest: &Guest, cases: &[&str]) -> Result<Verdict> {
+    build_released(log)?;
+    let images = root().join("target/xtask/reshape_cuts");
+    if images.exists() {
+        std::fs::remove_dir_all(&images)?;
+    }
+    let mut example = cargo(&["run", "--quiet", "--locked"]);
+    log.run(example.args(sim::HISTORIES).args(["--example", "reshape_cuts", "--"]).arg(&images).arg("8"))?;
+    let (released, cases) = (root().join(RELEASED), cases.iter().map(std::ffi::OsStr::new));
+    let arguments: Vec<_> = [released.as_os_str(), images.as_os_str()].into_iter().chain(cases).collect();
+    run_guest(log, guest, "more_slots.sh", &arguments)?;
+    std::fs::remove_dir_all(&images)?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 

@@ -118,6 +118,12 @@ pub(crate) const LONG: &[Step] = &[
         catalogue::GUEST,
         catalogue::every_unfinished,
     )),
+    beside(step(
+        "more-slots",
+        "power cuts of every shape amid reshapes to more members, judged by the older driver",
+        catalogue::GUEST,
+        catalogue::every_more_slots,
+    )),
     beside(step("suite", "mdadm's own suite of tests, against mdspace's mdadm", SUITE, suite::long)),
     beside(step(
         "newcomer",

@@ -30,7 +30,7 @@ mod plan;
 mod seam;
 
 pub use base::buffer;
-pub use control::{assemble, conversion, create, examined, inspect, status, update, wipe};
+pub use control::{assemble, conversion, create, examined, inspect, reshape, status, update, wipe};
 pub use plan::{diagnose, planner};
 pub use seam::{clock, member, observe};
 

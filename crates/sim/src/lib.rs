@@ -16,6 +16,7 @@ pub mod judge;
 mod kept_memory;
 pub mod member;
 mod parity_log;
+pub mod reshaped;
 pub mod rows;
 #[cfg(not(test))]
 pub mod swarm;

@@ -66,7 +66,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "write-hole-taken",
         broken: "a dirty and degraded parity array is assembled without being asked to",
-        by: Seed(163),
+        by: Seed(233),
     },
     Mutant {
         name: "log-not-begun",
@@ -317,7 +317,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "stable-write-unflushed",
         broken: "a write with FUA is answered from volatile caches",
-        by: Seed(52),
+        by: Seed(79),
     },
     Mutant { name: "stripe-not-locked", broken: "writes to one stripe do not follow each other", by: Seed(0) },
     Mutant { name: "copies-not-locked", broken: "overlapping writes of copies do not follow each other", by: Seed(5) },
@@ -352,12 +352,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "stale-parity-of-a-piece",
         broken: "the short way of a small write forgets what the old data adds to parity",
-        by: Seed(130),
+        by: Seed(1),
     },
     Mutant {
         name: "data-left-out-of-parity",
         broken: "the short way of a small write reconstructs parity from the new data alone",
-        by: Seed(0),
+        by: Seed(11),
     },
     Mutant { name: "resync-skips", broken: "a resync leaves the first chunk out", by: Seed(6) },
     Mutant {
@@ -776,6 +776,31 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "loss-answered-over-amid-flush",
         broken: "a flush takes lost data for safe once a later write over it is answered from memory",
         by: Seed(2_025_367),
+    },
+    Mutant {
+        name: "reshape-not-announced",
+        broken: "a reshape begins before all members say where their data will lie",
+        by: Test("more_slots::power_may_go_at_any_write_of_a_reshape_and_again_amid_its_rest"),
+    },
+    Mutant {
+        name: "reshape-ended-at-once",
+        broken: "a reshape ends while members still say the old place of their data",
+        by: Test("more_slots::power_may_go_at_any_write_of_a_reshape_and_again_amid_its_rest"),
+    },
+    Mutant {
+        name: "reshape-recorded-before-flush",
+        broken: "the position of a reshape is recorded before what was moved is on stable storage",
+        by: Test("more_slots::power_may_go_at_any_write_of_a_reshape_and_again_amid_its_rest"),
+    },
+    Mutant {
+        name: "reshape-over-what-is-needed",
+        broken: "a reshape writes over data that it has not moved yet",
+        by: Test("more_slots::power_may_go_at_any_write_of_a_reshape_and_again_amid_its_rest"),
+    },
+    Mutant {
+        name: "reshape-beside-absent",
+        broken: "data moves before an absent member is two events behind",
+        by: Test("more_slots::power_may_go_at_any_write_of_a_reshape_and_again_amid_its_rest"),
     },
     Mutant {
         name: "lost-and-forgotten",

@@ -31,7 +31,11 @@ impl<M: Member, C: Clock> Control<M, C> {
         let devices = self.core.devices();
         let first = devices.first().expect("a running array has a member");
         let can_change = first.superblock.borrow().check_copies_change();
-        can_change.map_err(|defect| Refusal::defect(&first.name, defect))?;
+        can_change.map_err(|defect| {
+            Refusal::defect(&first.name, defect).advice(format!(
+                "of RAID-4, 5 and 6: stop it, then `mdspace grow --raid-devices {wanted} MEMBER... --add NEW`"
+            ))
+        })?;
         let most = if self.metadata.numbers_are_slots() { self.slots_of_0_90() } else { MAX_DEVICES };
         if wanted < 2 || usize::from(wanted) > most {
             return Err(Refusal::new(format!("{wanted} is not from 2 to {most}")).field(field));

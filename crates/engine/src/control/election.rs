@@ -56,14 +56,18 @@ fn freshest<M>(offered: &[Offered<M>]) -> Option<usize> {
         .max_by_key(|&index| (superblock(index).events, alike(index), supporters(index), std::cmp::Reverse(index)))
 }
 
-/// Gives the new size to members that an interrupted growth left one event behind, as the kernel goes by the
-/// freshest too. The round that catches them up writes it.
-pub(super) fn adopt_size<M: Member>(offered: &mut [Offered<M>]) {
+/// Gives the new size, or the new state of a reshape, to members that an interrupted change left one event behind, as the
+/// kernel goes by the freshest too. The round that catches them up writes it. A reshape that is only announced is none.
+pub(super) fn adopt_change<M: Member>(offered: &mut [Offered<M>]) {
     let Some(best) = freshest(offered).map(|index| offered[index].found.superblock.clone()) else { return };
     for Offered { member, found, .. } in offered {
         if let Some(superblock) = found.superblock.caught_up(&best, member.limits().bytes) {
             found.superblock = superblock;
         }
+        if let Some(superblock) = found.superblock.with_reshape_of(&best) {
+            found.superblock = superblock;
+        }
+        found.superblock = found.superblock.without_announcement();
     }
 }
 
@@ -205,7 +209,8 @@ fn seat_of<M: Member>(candidate: &Offered<M>, best: &Superblock) -> Result<Resul
     if let Some(field) = difference(own, best) {
         return Err(Refusal::new("differs from the array's other members").of(&candidate.name).field(field));
     }
-    if own.events == best.events && own.reshape != best.reshape {
+    // One that the others have shut out does not count. It may have been told of the next position first.
+    if own.events == best.events && own.reshape != best.reshape && role != DeviceRole::Faulty {
         let reason = "says another reshape, or another position of it, than the array's other members of the same age";
         let advice = "md writes the same to all of them: give only those that agree, or copies from before the change";
         return Err(Refusal::new(reason).of(&candidate.name).field("superblock.reshape_position").advice(advice));

@@ -399,7 +399,7 @@ impl Examination {
             write_mostly: superblock.device_flags.contains(DeviceFlags::WRITE_MOSTLY),
             failfast: superblock.device_flags.contains(DeviceFlags::FAIL_FAST),
             logical_block_bytes: superblock.logical_block_bytes,
-            reshape: superblock.reshape.as_ref().map(ReshapeExamined::of),
+            reshape: superblock.without_announcement().reshape.as_ref().map(ReshapeExamined::of),
             disk_error: superblock.disk_errors.contains(&superblock.device_number),
         }
     }

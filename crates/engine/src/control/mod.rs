@@ -32,6 +32,7 @@ pub(crate) mod owed;
 mod read_only;
 pub(crate) mod read_repair;
 pub(crate) mod replace;
+pub mod reshape;
 pub(crate) mod shrink;
 pub(crate) mod split;
 mod state;

@@ -10,6 +10,7 @@ use crate::base::write_set::WriteExtent;
 use crate::core::authority::{Authority, LOG_ENTRIES_MAX, Logging, Marked};
 use crate::data::parity::compute_all;
 use crate::data::plane::DataPlane;
+use crate::device::Failures;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError};
@@ -54,6 +55,17 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         stripes: Range<u64>,
         patches: &[WriteExtent],
     ) -> Result<(), ArrayError> {
+        let failures = self.put_stripes(parity, stripes, patches).await;
+        self.record_write_failures(failures).await
+    }
+
+    /// Writes whole stripes without a mark, a log or a record of the devices that failed, which it returns.
+    pub(crate) async fn put_stripes(
+        &self,
+        parity: &Parity,
+        stripes: Range<u64>,
+        patches: &[WriteExtent],
+    ) -> Failures<M> {
         let together = self.coalescer.stripes_max();
         let mut data = Rope { blocks: patches.iter().map(|patch| &patch.block), rest: None };
         let mut writes = Vec::new();
@@ -72,8 +84,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             }
         }
         let failed = |(device, result): (_, Result<(), MemberError>)| Some((device, result.err()?));
-        let failures: Vec<_> = join_all(writes).await.into_iter().filter_map(failed).collect();
-        self.record_write_failures(failures).await
+        join_all(writes).await.into_iter().filter_map(failed).collect()
     }
 
     /// The blocks for the member in each slot.

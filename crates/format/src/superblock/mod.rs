@@ -19,6 +19,7 @@ mod convert;
 mod create;
 mod grow;
 mod listing;
+mod more_slots;
 mod parity_log;
 mod places;
 mod reshape;

@@ -96,7 +96,7 @@ fn curl_is_a_client_as_the_page_says() {
 
 #[test]
 fn mdadms_configuration_is_understood_as_the_page_says() {
-    assert_eq!(run_page("docs/from-mdadm.md"), 10);
+    assert_eq!(run_page("docs/from-mdadm.md"), 11);
 }
 
 #[test]

@@ -43,7 +43,7 @@ const REFUSED: [(&str, &str, &[&str]); 20] = [
     ("--level 10 --chunk 64K --layout o2", "--size 64K --shrink", &["superblock.size"]),
     ("--level 5 --chunk 64K", "--size 8M", &["superblock.size", "has room for only 7340032"]),
     ("--level 5 --chunk 64K --integrity", "--size max", &["a.img: superblock.size", "keeps checksums"]),
-    ("--level 5 --chunk 64K", "--raid-devices 5", &["superblock.level", "only RAID-1"]),
+    ("--level 10 --chunk 64K", "--raid-devices 5", &["superblock.level", "only RAID-1"]),
     ("--level 1", "--raid-devices 3", &["superblock.raid_disks", "4 copies are in use"]),
     ("--level 1", "--raid-devices 1", &["superblock.raid_disks", "not from 2"]),
     ("--level 1", "--raid-devices 4 --size max", &["cannot be used with"]),

@@ -33,6 +33,7 @@ mod overlay;
 mod overwriting;
 mod parity_log;
 mod refused;
+mod reshape;
 mod scrub;
 mod search;
 mod serving;

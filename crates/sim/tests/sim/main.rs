@@ -20,6 +20,7 @@ mod live_growth;
 mod lockless;
 mod log_cost;
 mod log_scene;
+mod more_slots;
 mod no_space;
 mod observe;
 mod parity_log;

@@ -2,6 +2,7 @@
 //! new shape. So what is read shows which side it came from, and that must follow the position alone.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::reshape::Reshaping;
 use engine::{Array, AssembleOptions, Candidate, Durability, Offer, Pool, Refusal};
 use format::geometry::Level;
 use format::superblock::{DeviceRole, Reshape, Superblock, Version, decode};
@@ -217,6 +218,96 @@ fn each_byte_is_read_in_the_shape_that_it_has() {
         let course = look(Case { level, old, new, backwards }, seed, &world);
         world.run(course, || false).expect("the power does not go");
     }
+}
+
+/// Reads all of an array that is being reshaped, or was.
+async fn read_all(members: &[SimMember], world: &World) -> Vec<u8> {
+    let array = read_side(members, false, world).await.expect("readable");
+    let bytes = array.bytes() as usize;
+    array.read(0, array.pool().take(bytes)).await.expect("each byte").to_vec()
+}
+
+#[test]
+fn a_reshape_to_more_members_that_md_began_is_ended_with_its_bytes_also_with_another_chunk() {
+    let shape = |slots, kib: u32| Shape { slots, layout: 2, chunk: kib << 10 };
+    let cases = [
+        (Level::Raid5, shape(3, 4), shape(4, 4)),
+        (Level::Raid6, shape(4, 8), shape(6, 4)),
+        (Level::Raid5, shape(3, 4), shape(4, 16)),
+    ];
+    for (seed, (level, old, new)) in (0..).zip(cases) {
+        let case = Case { level, old, new, backwards: false };
+        for cut in [u64::MAX, 3, 9, 14, 25, 31, 40, 47] {
+            let world = World::new(seed);
+            let mut random = Random::new(seed ^ cut);
+            let (from, to) = offsets(case);
+            let arrays = async {
+                let (old_images, old_bytes) = array(level, old, from, &mut random, &world).await;
+                let (new_images, new_bytes) = array(level, new, to, &mut random, &world).await;
+                (old_images, old_bytes, new_images, new_bytes)
+            };
+            let (old_images, old_bytes, new_images, new_bytes) = world.run(arrays, || false).expect("no cut yet");
+            let parities = if level == Level::Raid6 { 2 } else { 1 };
+            let row = u64::from(old.chunk.max(new.chunk)) * u64::from(new.slots - parities);
+            let position = row * random.within(0..old_bytes.len() as u64 / row + 1);
+            let boundaries = Rc::new(std::cell::Cell::new(0));
+            let members: Vec<_> = put_together(case, position, &old_images, &new_images, &world)
+                .iter()
+                .map(|member| SimMember::new(member.name(), &world, member.contents(), boundaries.clone()))
+                .collect();
+            let carry_out = async || {
+                let mut reshaping =
+                    Reshaping::of(offer(&members), Pool::new(1 << 20), world.clock()).await.expect("members");
+                reshaping.carry_out(&AssembleOptions::default(), false, &|_, _| {}).await
+            };
+            let context = format!("{case:?} from {position}, cut at {cut}");
+            let expected: Vec<u8> = (0..old_bytes.len())
+                .map(|at| if (at as u64) < position { new_bytes[at] } else { old_bytes[at] })
+                .collect();
+            if world.run(carry_out(), || boundaries.get() >= cut).is_none() {
+                members.iter().for_each(|member| member.lose_power(&mut random));
+                let read = world.run(read_all(&members, &world), || false).expect("no cut");
+                let both = read.len().min(expected.len());
+                assert!(read[..both] == expected[..both], "{context}: other bytes amid it");
+                let rest = world.run(carry_out(), || false).expect("no cut");
+                let is_ended = |refusal: &Refusal| refusal.reason.contains("no reshape is under way");
+                assert!(rest.as_ref().err().is_none_or(is_ended), "{context}: {rest:?}");
+            }
+            let read = world.run(read_all(&members, &world), || false).expect("no cut");
+            let whole = expected.len().min(read.len()) as u64 / row * row;
+            assert!(read[..whole as usize] == expected[..whole as usize], "{context}: other bytes");
+        }
+    }
+}
+
+#[test]
+fn members_that_md_left_at_the_end_of_a_reshape_are_read_where_their_data_is() {
+    let shape = |slots| Shape { slots, layout: 2, chunk: 4096 };
+    let case = Case { level: Level::Raid5, old: shape(3), new: shape(4), backwards: false };
+    let world = World::new(12);
+    let course = async {
+        let mut random = Random::new(12);
+        let (from, to) = offsets(case);
+        let (old, _) = array(case.level, case.old, from, &mut random, &world).await;
+        let (new, bytes) = array(case.level, case.new, to, &mut random, &world).await;
+        for told in [&[0_usize][..], &[1, 3], &[0, 1, 2]] {
+            let members = put_together(case, bytes.len() as u64, &old, &new, &world);
+            for index in told {
+                edit(&members[*index], &|superblock| {
+                    superblock.events += 1;
+                    (superblock.reshape, superblock.new_offset) = (None, None);
+                    superblock.data_offset = Sectors(to / 512);
+                });
+            }
+            let options = AssembleOptions::default();
+            let whole = Array::assemble(offer(&members), options, Pool::new(1 << 20), world.clock()).await;
+            let array = whole.unwrap_or_else(|refusal| panic!("{told:?}: {refusal}"));
+            assert!(array.status().left_out.is_empty(), "{told:?}");
+            let read = array.read(0, array.pool().take(bytes.len())).await.expect("each byte");
+            assert!(*read == bytes, "{told:?}: other bytes");
+        }
+    };
+    world.run(course, || false).expect("the power does not go");
 }
 
 #[test]

@@ -15,10 +15,10 @@ mod backup;
 mod buffered;
 mod journal;
 mod record;
-mod reshape;
+pub(crate) mod reshape;
 mod seats;
 mod shape;
-mod start;
+pub(crate) mod start;
 mod supported;
 
 pub use crate::control::offer::{AssembleOptions, CACHE_BYTES, FindWriteBuffer, JournalPlan, LeftOut, Offer};

@@ -5,7 +5,7 @@
 //! Nothing is written, and the reshape does not go on. Which bytes have which shape: [`format::superblock::Reshape`].
 
 use crate::base::buffer::Pool;
-use crate::control::election::{Offered, adopt_size, elect};
+use crate::control::election::{Offered, adopt_change, elect};
 use crate::control::inspect::Found;
 use crate::control::offer::{AssembleOptions, Offer};
 use crate::control::state::{Control, OtherSide};
@@ -23,8 +23,9 @@ use std::rc::Rc;
 
 use super::backup::{FoundBackup, Wanted};
 use super::start::find_all;
+use super::supported::check_supported;
 
-const ADVICE: &str = "let md and mdadm finish the reshape, on copies of the members, by mdadm --assemble";
+const ADVICE: &str = "let md and mdadm end the reshape, on copies of the members, by mdadm --assemble";
 
 const BACKUP_ADVICE: &str = "give the file that the reshape was begun with by --backup-file; --force reads them as the \
     position says";
@@ -49,25 +50,13 @@ impl<M: Member + Clone, C: Clock> Control<M, C> {
         let Offer { members, bitmap, backup, write_buffer } = offer;
         let options = AssembleOptions { read_only: true, ..options };
         let mut offered = find_all(members, &pool).await?;
-        adopt_size(&mut offered);
-        let freshest = &offered[elect(&offered)?.freshest];
-        let (name, freshest) = (freshest.name.clone(), freshest.found.superblock.clone());
-        let Some(reshape) = freshest.reshape else {
+        adopt_change(&mut offered);
+        let freshest = elect(&offered)?.freshest;
+        if offered[freshest].found.superblock.reshape.is_none() {
             return Self::assemble_found(offered, bitmap, write_buffer, options, pool, clock).await;
-        };
-        let reshape = Reshape { backwards: reshape.backwards && !mutant!("reshape-direction-ignored"), ..reshape };
-        check_alone(&name, &freshest)?;
-        let side = async |side| {
-            let members = on_side(&offered, &reshape, side)?;
-            Self::assemble_found(members, None, None, options.clone(), pool.clone(), clock.clone()).await
-        };
-        let (old, new) = (side(Side::Old).await?, side(Side::New).await?);
-        let members: Vec<_> = [&old, &new].iter().flat_map(|side| side.core.members()).collect();
-        let seated = offered.iter().filter(|offered| members.iter().any(|member| member.name == offered.name));
-        let moved: Vec<_> = seated.filter_map(|offered| data_offsets(&offered.found.superblock)).collect();
-        let progress = reshape
-            .progress(&freshest, old.core.geometry(), new.core.geometry(), &moved)
-            .map_err(|defect| Refusal::defect(&name, defect).advice(ADVICE))?;
+        }
+        let Sides { name, freshest, reshape, old, new, progress } =
+            Sides::of(&offered, &offered[freshest], &options, &pool, &clock).await?;
         let is_ahead = reshape.may_be_ahead(old.core.geometry(), &progress);
         if is_ahead && !options.force {
             return Err(Refusal::new(ahead(&reshape))
@@ -110,6 +99,51 @@ impl<M: Member + Clone, C: Clock> Control<M, C> {
             unreachable!("a new array has one side");
         }
         Ok(one)
+    }
+}
+
+/// An array in the middle of a reshape, in both shapes.
+pub(in crate::control) struct Sides<M: Member, C: Clock> {
+    /// The member whose superblock counts.
+    pub(in crate::control) name: String,
+    pub(in crate::control) freshest: Superblock,
+    pub(in crate::control) reshape: Reshape,
+    pub(in crate::control) old: Rc<Control<M, C>>,
+    pub(in crate::control) new: Rc<Control<M, C>>,
+    pub(in crate::control) progress: Progress,
+}
+
+impl<M: Member + Clone, C: Clock> Sides<M, C> {
+    /// Both shapes of these members. The superblock of `freshest` is of a reshape.
+    pub(in crate::control) async fn of(
+        offered: &[Offered<M>],
+        freshest: &Offered<M>,
+        options: &AssembleOptions,
+        pool: &Pool,
+        clock: &C,
+    ) -> Result<Self, Refusal> {
+        let (name, freshest) = (freshest.name.clone(), freshest.found.superblock.clone());
+        let reshape = freshest.reshape.expect("the caller has looked");
+        let reshape = Reshape { backwards: reshape.backwards && !mutant!("reshape-direction-ignored"), ..reshape };
+        check_alone(&name, &freshest)?;
+        let side = async |side| {
+            let members = on_side(offered, &reshape, side)?;
+            Control::assemble_found(members, None, None, options.clone(), pool.clone(), clock.clone()).await
+        };
+        let (old, new) = (side(Side::Old).await?, side(Side::New).await?);
+        let members: Vec<_> = [&old, &new].iter().flat_map(|side| side.core.members()).collect();
+        let seated = offered.iter().filter(|offered| members.iter().any(|member| member.name == offered.name));
+        let moved: Vec<_> = seated.filter_map(|offered| data_offsets(&offered.found.superblock)).collect();
+        let progress = reshape
+            .progress(&freshest, old.core.geometry(), new.core.geometry(), &moved)
+            .map_err(|defect| Refusal::defect(&name, defect).advice(ADVICE))?;
+        Ok(Self { name, freshest, reshape, old, new, progress })
+    }
+
+    /// Checks that nothing but the reshape keeps the array from being written.
+    pub(in crate::control) fn check_writable(&self) -> Result<(), Refusal> {
+        let options = AssembleOptions { read_only: false, ..AssembleOptions::default() };
+        check_supported(&self.name, &self.freshest.with_reshape_ended(), None, &options)
     }
 }
 

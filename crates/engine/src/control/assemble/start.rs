@@ -15,7 +15,7 @@ use crate::control::assemble::seats::seat;
 use crate::control::assemble::shape::{cache_bytes, check_block_bytes, check_fit, geometry, missing_text, too_few};
 use crate::control::assemble::supported::{check_supported, journal_of};
 use crate::control::conversion::adopt_conversion;
-use crate::control::election::{Offered, adopt_size, elect, rescue};
+use crate::control::election::{Offered, adopt_change, elect, rescue};
 use crate::control::inspect::find_superblock;
 use crate::control::logs::{self, Log};
 use crate::control::offer::{AssembleOptions, FindWriteBuffer, Offer};
@@ -68,7 +68,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let Offer { members, bitmap, write_buffer, .. } = offer;
         let mut offered = find_all(members, &pool).await?;
-        adopt_size(&mut offered);
+        adopt_change(&mut offered);
         Self::assemble_found(offered, bitmap, write_buffer, options, pool, clock).await
     }
 
@@ -292,7 +292,10 @@ struct Assembled<M: Member> {
 }
 
 /// Finds the superblock of each candidate. Those that an interrupted conversion left behind count as converted.
-pub(super) async fn find_all<M: Member>(members: Vec<Candidate<M>>, pool: &Pool) -> Result<Vec<Offered<M>>, Refusal> {
+pub(in crate::control) async fn find_all<M: Member>(
+    members: Vec<Candidate<M>>,
+    pool: &Pool,
+) -> Result<Vec<Offered<M>>, Refusal> {
     let mut offered = Vec::with_capacity(members.len());
     for Candidate { name, member } in members {
         let found = find_superblock(&name, &member, pool).await?;

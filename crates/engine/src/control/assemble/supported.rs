@@ -29,7 +29,8 @@ pub(super) fn check_supported(
         return refuse(
             "superblock.reshape_position",
             "a reshape is under way",
-            "read it with `mdspace read` or `mdspace serve --read-only`; to write, let md finish the reshape first",
+            "read it with `mdspace read` or `mdspace serve --read-only`; to write, end the reshape first: `mdspace grow \
+             --continue` if it is to more members, or mdadm --assemble",
         );
     }
     if superblock.journal {

@@ -543,10 +543,12 @@ Examples:
   mdspace grow --raid-devices 3                    RAID-1: a third copy, for `mdspace add` or a spare
   mdspace grow a.img b.img c.img --size 20G        an array that is not served
   mdspace grow a.img b.img c.img --size 10G --shrink   less of each member; data behind that is lost
+  mdspace grow a.img b.img c.img --raid-devices 4 --add d.img    RAID-5: a fourth member, by a reshape
 
 The server that runs now or next (`mdspace serve` or the kernel's md) resyncs the added space. `status` shows the
 progress, and the array can be used meanwhile. --shrink makes an array smaller, only while it is not served: make
-the file system on it smaller first.
+the file system on it smaller first. A reshape moves all data, and the array is not served meanwhile. It may be stopped
+at any moment: --continue, or the kernel's md, goes on with it.
 NBD clients see the new size when they reconnect, clients of other exports when the server is restarted.")]
 pub(crate) struct GrowArguments {
     /// The members of an array that is not served, in any order; without them, the served array
@@ -558,16 +560,34 @@ pub(crate) struct GrowArguments {
     pub(crate) uuid: Option<ArrayUuid>,
 
     /// Bytes to use of each member, rounded down to chunks; max: all that every member has
-    #[arg(long, value_name = "max|SIZE", value_parser = parse_component, required_unless_present = "raid_devices")]
+    #[arg(long, value_name = "max|SIZE", value_parser = parse_component,
+          required_unless_present_any = ["raid_devices", "goes_on"])]
     pub(crate) size: Option<NewSize>,
 
     /// Use less of each member than now: data behind the array's new end is lost
     #[arg(long, requires = "members", requires = "size")]
     pub(crate) shrink: bool,
 
-    /// Number of copies in a RAID-1: more, which the server fills, or fewer, if enough slots are empty
+    /// Number of copies in a RAID-1: more, which the server fills, or fewer, if enough slots are empty. Of members in a
+    /// RAID-4, 5 or 6 that is not served: more, by a reshape
     #[arg(long, value_name = "N", conflicts_with = "size")]
     pub(crate) raid_devices: Option<u16>,
+
+    /// A new member for a reshape to more members; spares of the array are named with its members
+    #[arg(long, value_name = "NEW", requires = "members", requires = "raid_devices")]
+    pub(crate) add: Vec<OsString>,
+
+    /// Go on with a reshape to more members that was interrupted, here or with the driver
+    #[arg(long = "continue", requires = "members", conflicts_with_all = ["size", "raid_devices"])]
+    pub(crate) goes_on: bool,
+
+    /// Take new members whatever they hold; with --continue, go on without members that are missing
+    #[arg(long, requires = "members")]
+    pub(crate) force: bool,
+
+    /// Say what a reshape would do, and change nothing
+    #[arg(long, requires = "members", requires = "raid_devices")]
+    pub(crate) dry_run: bool,
 
     #[command(flatten)]
     pub(crate) overlay: Overlay,

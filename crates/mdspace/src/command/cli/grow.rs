@@ -1,10 +1,11 @@
 //! `grow`: makes an array larger in place, through its server or here if it is not served. Here it also makes one
-//! smaller.
+//! smaller, and begins a reshape ([`super::reshape`]).
 //!
 //! The plan is checked completely before anything is written. The server that runs now or next resyncs the added space,
 //! so the command ends at once, whatever the size.
 
 use crate::command::cli::arguments::{GrowArguments, NewSize};
+use crate::command::cli::reshape::{Work, check_alone};
 use crate::command::clients::control::change;
 use crate::command::opening::arguments::{AssembleArguments, MemberArguments};
 use crate::command::server::grow::{Growth, NotGrown, complete, grow};
@@ -13,8 +14,10 @@ use crate::command::text::output::{print, print_json};
 use crate::command::text::size::Size;
 use crate::machine::{Arena, Array, Machine, Purpose};
 use control::GrowRequest;
+use engine::inspect::find_superblock;
 use engine::status::Status;
-use engine::{BitmapPolicy, Refusal};
+use engine::{BitmapPolicy, Candidate, Refusal};
+use format::geometry::Level;
 use parity::Kernel;
 use serde_json::json;
 
@@ -36,6 +39,13 @@ pub(crate) fn run(arguments: &GrowArguments, kernel: Option<&'static Kernel>) ->
     let machine = Machine::start(kernel, Arena::Medium)?.over(arguments.overlay.directory())?;
     let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid, name: None };
     machine.run(async {
+        match arguments.raid_devices {
+            Some(slots) if has_parity(&machine, &members).await? => {
+                return Work::find(&machine, arguments).await?.grow(slots).await;
+            }
+            None if arguments.goes_on => return Work::find(&machine, arguments).await?.go_on().await,
+            _ => check_alone(arguments)?,
+        }
         let assemble = AssembleArguments::of(&members, None);
         let array = machine.assemble(&assemble, Purpose::Write, BitmapPolicy::default()).await?;
         let before = array.status();
@@ -49,6 +59,15 @@ pub(crate) fn run(arguments: &GrowArguments, kernel: Option<&'static Kernel>) ->
             false => print(&summary(&growth, &before, &array.status())),
         }
     })
+}
+
+/// Whether the members are of an array with parity, whose slots only a reshape changes.
+async fn has_parity(machine: &Machine, members: &MemberArguments) -> Result<bool, Failure> {
+    let found = machine.find(members).await?;
+    let Some(first) = found.own.first() else { return Ok(false) };
+    let Candidate { name, member } = machine.open(first, Purpose::Look)?;
+    let level = find_superblock(&name, &member, &machine.pool).await?.superblock.level;
+    Ok(matches!(level, Level::Raid4 | Level::Raid5 | Level::Raid6))
 }
 
 /// Makes an array smaller, and stops it: no client may see it shrink.

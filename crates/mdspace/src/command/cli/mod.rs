@@ -20,6 +20,7 @@ mod metadata;
 mod overlay;
 #[cfg(test)]
 mod pages;
+mod reshape;
 mod resumed;
 mod salvage;
 mod scrub;

@@ -53,7 +53,7 @@ use Here::{Later, Never, Ours};
 use Mode::{Assemble, Build, Create, Grow, Incremental, Manage, Misc, Monitor};
 use Takes::{Nothing, Perhaps, Value};
 
-const RESHAPE: Here = Later("no reshape is begun or continued");
+const RESHAPE: Here = Later("a reshape is only to more members, of an array that is not served: `mdspace grow`");
 const CLUSTER: Here = Never("arrays of a cluster are only read");
 const CONTAINERS: Here = Never("volumes of firmware RAID are only read: `mdspace read`, `mdspace serve --read-only`");
 const BUILD: Here = Never("nothing on the members of such an array says what they are");
