@@ -14,7 +14,7 @@ use super::old_superblock::old_superblock;
 use super::others::Strays;
 use super::requests::Shared;
 use super::setup::newcomer;
-use super::step::{Cut, History, Step};
+use super::step::{Cut, Fault, History, Step};
 use super::tally::Tally;
 use crate::checksums::examine;
 use crate::judge::judge;
@@ -38,6 +38,10 @@ const FILE_BYTES: usize = 8192;
 
 /// The limit of a life in virtual time.
 const LIFE_NANOS_MAX: u64 = 1_000_000_000_000;
+
+/// How many times as long a life may last with a member whose operations take a third of a second each: a resync beside one
+/// that cannot be read goes block by block.
+const SLOW_TIMES: u64 = 20;
 
 /// Plays a history; traces it to `tracer`.
 ///
@@ -283,7 +287,11 @@ impl<'a> Runner<'a> {
         };
         self.cut_at.set(cut);
         let clock = self.world.clock();
-        let latest = clock.now().nanos + LIFE_NANOS_MAX * self.history.setup.slowness;
+        let is_slow = |step: &Step| matches!(step, Step::Befall { fault: Fault::Slow(_), .. });
+        let has_slow_member =
+            steps.iter().any(is_slow) || self.members.iter().any(|member| member.faults().slower_by.get() > 0);
+        let times = if has_slow_member { SLOW_TIMES } else { 1 };
+        let latest = clock.now().nanos + LIFE_NANOS_MAX * self.history.setup.slowness * times;
         let life = self.life(steps, end);
         let is_cut = || self.boundaries.get() >= self.cut_at.get() || self.marks.get() >= mark;
         let stop = || self.shared.failure.borrow().is_some() || is_cut() || clock.now().nanos > latest;
