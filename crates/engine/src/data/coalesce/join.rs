@@ -125,7 +125,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let answers_all = may_answer && coalescer.dirty.answers_all();
         let waits_in_vain =
             is_stream && !stream.is_some_and(|stream| coalescer.streams.borrow_mut().may_bring_more(stream));
-        let is_covering = |write: &StripeWrite| write.is_buffered() && !mutant!("buffered-write-covers-a-later-one");
+        let is_covering = StripeWrite::is_buffered;
         let mut rest = from;
         while let Some(part) = rest.take_front(front_bytes(&rest, stripe_bytes)) {
             let stripes = part.at / stripe_bytes..part.end().div_ceil(stripe_bytes);
@@ -154,7 +154,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 self.share(&write);
             }
             // After a kill, what was answered before is written once more, and would tear a block that this part wrote.
-            if is_answered || is_covering(&write) || has_room && self.is_buffered_below(&(part.at..part.end())) {
+            let is_above = is_covering(&write) || has_room && self.is_buffered_below(&(part.at..part.end()));
+            if is_answered || is_above && !mutant!("buffered-write-covers-a-later-one") {
                 self.buffer(&write, &part);
             }
             answer.is_early |= is_answered;
