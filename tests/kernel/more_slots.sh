@@ -39,7 +39,7 @@ judged() {
     bytes=$(stat --format %s "$1")
     cmp -n "$bytes" "$1" /dev/md0 || fail "md has other bytes"
     allow_writes
-    if is_done; then ((++still)); else until_true goes_to_its_end; fi
+    until_true goes_to_its_end
     end_mdadm
     finished
     cmp -n "$bytes" "$1" /dev/md0 || fail "md has other bytes at the end of the reshape"
@@ -48,17 +48,18 @@ judged() {
 
 # cut DIRECTORY MODEL: the driver takes these members, and ends what they are in.
 cut() {
-    local taken still=0 slots
+    local taken is_amid=
     hand attach "$1"/m? || fail "$told"
     read -ra taken <<<"$told"
     members=("${taken[@]}")
+    # An announced reshape is at md's largest position, and is none.
+    ! mdadm --examine "${taken[@]}" | grep --quiet "Reshape pos'n : [0-9]\{1,15\}\( \|$\)" || is_amid=yes
     if ! mdadm --assemble --run /dev/md0 "${taken[@]}" >notes 2>&1 && grep --quiet "doesn't match others" notes; then
         without_mdadm
     fi
     [ -e $md/reshape_position ] && ! is $md/array_state inactive || fail "md does not assemble them: $(<notes)"
     judged "$2"
-    slots=$(<$md/raid_disks)
-    if [ $still = 0 ]; then ((++amid)); elif [ "$slots" = ${#taken[@]} ]; then ((++new)); else ((++old)); fi
+    if [ -n "$is_amid" ]; then ((++amid)); elif is $md/raid_disks ${#taken[@]}; then ((++new)); else ((++old)); fi
     stop_md
     losetup --detach "${taken[@]}"
 }

@@ -2,6 +2,8 @@
 //! flush, and with a member lost at that time.
 
 use engine::{Array, AssembleOptions, Offer, Refusal, ScrubAction, ScrubRequest};
+use format::superblock::{Superblock, Version, decode};
+use format::units::MemberByte;
 use mdspace_sim::reshaped::{Scene, candidates, cases, pool, reshape, reshaping};
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::rc::Rc;
@@ -143,8 +145,29 @@ async fn go_on(scene: &Scene, members: &[SimMember], context: &str, world: &Worl
     }
 }
 
+/// What md would make of these superblocks: it takes members that are at most one event behind, and reads each where its
+/// own superblock says, in the shape of the freshest. So they must all say the same place.
+fn check_for_md(members: &[SimMember], context: &str) {
+    let superblock = |member: &SimMember| {
+        let image = member.contents();
+        let (at, place) = (MemberByte(4096), &image[4096..8192]);
+        decode(Version::V1_2, at, place, image.len() as u64).expect("valid").expect("it is a member")
+    };
+    let superblocks: Vec<_> = members.iter().map(superblock).collect();
+    let freshest = superblocks.iter().max_by_key(|own| own.events).expect("there are members");
+    let taken = || superblocks.iter().filter(|own| own.events + 1 >= freshest.events);
+    let is_under_way = freshest.reshape.is_some() && !freshest.is_reshape_announced();
+    let new_place = |own: &Superblock| own.data_offset.0 as i64 + i64::from(own.new_offset.unwrap_or(0));
+    let is_alike = |own: &Superblock| match is_under_way {
+        true => new_place(own) == new_place(freshest),
+        false => own.data_offset == freshest.data_offset,
+    };
+    assert!(taken().all(is_alike), "{context}: md would look for the data of some members elsewhere");
+}
+
 /// The array's bytes can be read, also without any one member.
 fn look(scene: &Scene, members: &[SimMember], context: &str, seen: &mut Seen, world: &World) {
+    check_for_md(members, context);
     let course = async {
         for without in std::iter::once(None).chain((0..members.len()).map(Some)) {
             let read = read(members, without, world).await;
