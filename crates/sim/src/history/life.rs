@@ -257,7 +257,9 @@ impl Runner<'_> {
     /// The offered member that could not be read, if that is the reason of the refusal.
     pub(super) fn unreadable(&self, refusal: &Refusal) -> Option<usize> {
         let slot = self.members.iter().position(|member| Some(member.name()) == refusal.member)?;
-        (refusal.reason.contains("simulated fault") && !self.struck.borrow()[slot]).then_some(slot)
+        let reasons = ["simulated fault", "cannot be read, also after"];
+        let is_read_error = reasons.iter().any(|reason| refusal.reason.contains(reason));
+        (is_read_error && !self.struck.borrow()[slot]).then_some(slot)
     }
 
     /// The write hole: rows in doubt may hold anything from now on. So may rows that could not be read while a resync
