@@ -75,6 +75,7 @@ impl Runner<'_> {
         if self.members[new].faults().is_any() && !self.history.beyond {
             return; // otherwise a sound member would leave for a faulty one
         }
+        self.absorb_silent_faults(); // as in a join: the new member may have had another slot
         self.is_any_replaced.set(true);
         if spare.is_none() {
             self.give_up(new);
