@@ -49,7 +49,8 @@ const PIECES: usize = 4;
 /// The most that the data moves: a batch of every shape has room, and more would only waste the room before the data.
 const MOVED_MAX: Sectors = Sectors((64 << 20) / 512);
 
-const GO_ON: &str = "`mdspace grow --continue` with all members goes on; or mdadm --assemble";
+/// How an interrupted reshape goes on.
+pub const GO_ON: &str = "`mdspace grow --continue` with all members goes on; or mdadm --assemble";
 
 const DATA_OFFSET: &str = "superblock.data_offset";
 
@@ -427,8 +428,7 @@ impl Course {
             return Err(Refusal::new(reason).of(&party.name).field("superblock.new_offset").advice(with_md));
         }
         let earlier = parties.iter().filter(|party| matches!(party.superblock.own_role(), DeviceRole::Active(_)));
-        let earlier =
-            earlier.map(|party| i64::from(party.superblock.new_offset.unwrap_or(0)).min(0).unsigned_abs()).min();
+        let earlier = earlier.map(|party| i64::from(party.superblock.new_offset.unwrap_or(0)).unsigned_abs()).min();
         let (old_bytes, end) = (sides.old.core.geometry().array_bytes(), sides.new.core.geometry().array_bytes());
         let position = sides.reshape.position.checked_bytes().unwrap_or(u64::MAX).min(end);
         let course = Self {

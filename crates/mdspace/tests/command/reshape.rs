@@ -92,6 +92,11 @@ fn the_array_has_its_bytes_its_bitmap_and_the_room_of_the_new_member() {
         let asked = format!("--raid-devices 5 --add {NEW}");
         grow(&here, &members, &format!("{asked} --dry-run")).ok();
         assert!(here.contents(&all) == before, "{how}: a dry run changed something");
+        grow(&here, &members, &format!("{asked} --overlay try")).ok();
+        here.run(&format!("read --overlay try --output tried --length {} {}", data.len(), all.join(" "))).ok();
+        assert!(std::fs::read(here.path().join("tried")).expect("it was read") == data, "{how}: other bytes");
+        assert!(here.contents(&all) == before, "{how}: a member changed under the overlay");
+        here.run("overlay discard try").ok();
         let told = grow(&here, &members, &asked).ok().text();
         assert!(told.contains("5 slots") && told.contains("mdspace serve"), "{how} {moved}: {told}");
         here.run(&format!("read --output got --length {} {}", data.len(), all.join(" "))).ok();

@@ -101,6 +101,13 @@ fn cut_at(scene: &Scene, cut: u64, random: &mut Random, seen: &mut Seen) -> bool
         (0..members.len()).filter(|index| Some(*index) != absent).map(|at| members[at].clone()).collect();
     let again = boundaries.get() + random.within(1..60);
     let context = format!("{context}, and at {again} without {absent:?}");
+    if absent.is_some() {
+        let before: Vec<_> = here.iter().map(SimMember::contents).collect();
+        let asked =
+            async { reshaping(&here, &world).await.carry_out(&AssembleOptions::default(), false, &|_, _| {}).await };
+        assert!(world.run(asked, || false).expect("no cut").is_err(), "{context}: it goes on without being told to");
+        assert!(here.iter().map(SimMember::contents).eq(before), "{context}: what was refused has changed a member");
+    }
     let rest = async {
         match reshaping(&here, &world).await.carry_out(&AssembleOptions::default(), true, &|_, _| {}).await {
             Ok(_) => {}

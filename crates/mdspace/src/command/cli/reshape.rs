@@ -13,7 +13,7 @@ use crate::command::text::progress::Progress;
 use crate::command::text::size::Size;
 use crate::machine::{Array, Machine, Purpose, random};
 use engine::inspect::{find_superblock, what_it_holds};
-use engine::reshape::{Plan, Reshaped, Reshaping};
+use engine::reshape::{GO_ON, Plan, Reshaped, Reshaping};
 use engine::status::Status;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Refusal};
 use format::superblock::DeviceRole;
@@ -23,7 +23,6 @@ use std::cell::RefCell;
 
 const ADDED: &str = "new members were added as spares";
 const AS_MEMBERS: &str = "they are named among the array's members from now on";
-const GO_ON: &str = "`mdspace grow --continue` with all members goes on; or mdadm --assemble";
 
 /// The members of the array to reshape, and what becomes of it.
 pub(crate) struct Work<'a> {
@@ -61,9 +60,13 @@ impl<'a> Work<'a> {
                 .into());
         }
         array.end_growth().await?; // members that an interrupted `grow` left behind
+        let has_added = !new.is_empty();
         self.add(&array, new).await?;
         array.stop().await?;
-        let mut reshaping = self.begin(slots).await.map_err(|refusal| refusal.after(ADDED).or_advice(AS_MEMBERS))?;
+        let mut reshaping = self.begin(slots).await.map_err(|refusal| match has_added {
+            true => refusal.after(ADDED).or_advice(AS_MEMBERS),
+            false => refusal,
+        })?;
         if bitmap.is_some() {
             tell!("note: the array has no bitmap until the reshape has ended");
         }
@@ -81,10 +84,10 @@ impl<'a> Work<'a> {
 
     /// Opens the new members. Spares of the array that are among them count as its members.
     async fn open_new(&mut self) -> Result<Vec<Candidate<AnyMember>>, Failure> {
-        let mut array = None;
-        for own in &self.own {
-            array = Some(find_superblock(&own.name, &own.member, &self.machine.pool).await?.superblock.set_uuid);
-        }
+        let array = match self.own.first() {
+            Some(own) => Some(find_superblock(&own.name, &own.member, &self.machine.pool).await?.superblock.set_uuid),
+            None => None,
+        };
         let mut new = Vec::new();
         for path in &self.arguments.add {
             let candidate = self.machine.open(path.as_ref(), Purpose::Write)?;
