@@ -478,6 +478,13 @@ cp ca.pem server/ca-cert.pem; cp ca.pem good/ca-cert.pem"""
             for stranger in strangers:
                 stranger.start()
             until(lambda: made[0] > 200, "the port is flooded")
+            # A client far away answers the greeting after a while.
+            with socket.create_connection(("127.0.0.1", port), timeout=PROMPT) as far:
+                assert far.recv(18, socket.MSG_WAITALL).startswith(b"NBDMAGIC")
+                time.sleep(0.1)
+                start_tls = struct.pack(">IQII", 1, 0x49484156454F5054, 5, 0)
+                far.sendall(start_tls)
+                assert len(far.recv(20, socket.MSG_WAITALL)) == 20, "a client that answers late is evicted"
             uri = f"nbds://localhost:{port}/?tls-certificates={os.path.abspath('good')}"
             for _ in range(3):
                 begun = time.monotonic()

@@ -12,9 +12,10 @@ use axum::serve::Listener;
 use export::Credentials;
 use export::handshaking::{ConnectionCounts, CountedConnection, Handshaking};
 use std::io::{Error, ErrorKind, Result};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -51,15 +52,21 @@ pub(super) async fn accept_from(
     let (counts, mut strangers) = (Rc::<ConnectionCounts>::default(), Handshaking::default());
     let mut connections = JoinSet::new();
     let mut stop = stopping.clone();
+    let begun = Instant::now();
     loop {
+        while connections.try_join_next().is_some() {} // a panic ends only its own connection
+        let accepted = async {
+            let (stream, peer) = Listener::accept(&mut listener).await;
+            room_for(&mut strangers, peer.ip(), begun).await;
+            (stream, peer)
+        };
         tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => break,
-            Some(_) = connections.join_next() => {} // a panic ends only its own connection
-            (stream, peer) = Listener::accept(&mut listener) => {
+            (stream, peer) = accepted => {
                 let evicted = Rc::new(Notify::new());
                 let evict = { let evicted = evicted.clone(); move || evicted.notify_one() };
-                let counted = strangers.add(&counts, Some(peer.ip()), evict, STRANGERS_MAX);
+                let counted = strangers.add(&counts, Some(peer.ip()), begun.elapsed(), evict, STRANGERS_MAX);
                 let (acceptor, router, stopping) = (acceptor(&credentials), router.clone(), stopping.clone());
                 connections.spawn_local(async move {
                     let serving = serve(stream, &acceptor, router, stopping, counted);
@@ -76,6 +83,17 @@ pub(super) async fn accept_from(
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
+}
+
+/// Completes when a connection from `address` may be added.
+async fn room_for(strangers: &mut Handshaking, address: IpAddr, begun: Instant) {
+    loop {
+        let wait = strangers.time_until_room(Some(address), begun.elapsed(), STRANGERS_MAX);
+        if wait.is_zero() {
+            return;
+        }
+        tokio::time::sleep(wait).await;
+    }
 }
 
 async fn serve(

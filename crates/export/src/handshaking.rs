@@ -5,7 +5,8 @@
 //! checked yet. The number of connections in the handshake is bounded. One more evicts another, which loses its
 //! connection. The origin with the most such connections loses one: the one with the least progress, and of these the
 //! oldest. So a flood from one address evicts its own connections, and other clients at that address are safe once they
-//! send. After the handshake a client is admitted to the served connections, and waits while they are at their limit.
+//! send. They have time for that: a new connection waits until the one that it evicts was silent for [`SILENT_TIME`].
+//! After the handshake a client is admitted to the served connections, and waits while they are at their limit.
 //!
 //! NBD and HTTP through TLS count their connections here. Nothing here receives or sends: the owner of a connection says
 //! how it is closed. `tests/attack.py` tests it against a running server.
@@ -16,6 +17,11 @@ use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
+
+/// A connection that has sent nothing is evicted after this time at the earliest. A client on a busy machine, or far away,
+/// has answered the server's greeting by then. A flood of a few hundred connections delays others by a few times as much.
+pub const SILENT_TIME: Duration = Duration::from_millis(400);
 
 /// The numbers of a server's connections.
 #[derive(Default)]
@@ -58,6 +64,8 @@ type Evict = Box<dyn FnOnce()>;
 
 /// A connection's progress, shared by its own task and the accepting one.
 struct Peer {
+    /// When it was added, by its owner's clock.
+    since: Duration,
     stage: Cell<Stage>,
     /// With this the accepting task evicts the connection. `None` once that is over.
     evict: RefCell<Option<Evict>>,
@@ -138,26 +146,45 @@ impl Origin {
 pub struct Handshaking(Vec<(Origin, Rc<Peer>)>);
 
 impl Handshaking {
-    /// Adds a connection, which `evict` closes. When `most` are already here, it evicts another.
+    /// The time from `now` until a connection from `address` may be added; `most` may be here.
+    pub fn time_until_room(&mut self, address: Option<IpAddr>, now: Duration, most: usize) -> Duration {
+        self.retain_present();
+        if self.0.len() < most.max(1) {
+            return Duration::ZERO;
+        }
+        let (_, victim) = &self.0[self.victim(Origin::of(address))];
+        match victim.stage.get() {
+            Stage::Silent => (victim.since + SILENT_TIME).saturating_sub(now),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Adds a connection at the time `now`, which `evict` closes. When `most` are already here, it evicts another.
     pub fn add(
         &mut self,
         counts: &Rc<ConnectionCounts>,
         address: Option<IpAddr>,
+        now: Duration,
         evict: impl FnOnce() + 'static,
         most: usize,
     ) -> CountedConnection {
         let origin = Origin::of(address);
-        self.0.retain(|(_, peer)| peer.stage.get() != Stage::Past);
+        self.retain_present();
         while self.0.len() >= most.max(1) {
             let (_, peer) = self.0.remove(self.victim(origin));
             if let Some(evict) = peer.evict.take() {
                 evict();
             }
         }
-        let peer = Rc::new(Peer { stage: Cell::new(Stage::Silent), evict: RefCell::new(Some(Box::new(evict))) });
+        let (stage, evict) = (Cell::new(Stage::Silent), RefCell::new(Some(Box::new(evict) as Evict)));
+        let peer = Rc::new(Peer { since: now, stage, evict });
         self.0.push((origin, peer.clone()));
         counts.present.set(counts.present.get() + 1);
         CountedConnection { counts: counts.clone(), peer, is_admitted: false }
+    }
+
+    fn retain_present(&mut self) {
+        self.0.retain(|(_, peer)| peer.stage.get() != Stage::Past);
     }
 
     /// The index of the connection to evict for one from `newcomer`.
@@ -199,7 +226,7 @@ mod tests {
     #[test]
     fn a_flood_from_one_address_evicts_only_its_own_connections() {
         let (counts, mut handshaking) = (Rc::default(), Handshaking::default());
-        let mut take = |from: &str| handshaking.add(&counts, address(from), || {}, 4);
+        let mut take = |from: &str| handshaking.add(&counts, address(from), Duration::ZERO, || {}, 4);
         let [a, b, c] = ["192.0.2.1", "2001:db8::1", "192.0.2.9"].map(&mut take);
         let flood: Vec<_> = (1..100).map(|host| take(&format!("2001:db8:0:1::{host}"))).collect();
         let is_in = |counted: &CountedConnection, handshaking: &Handshaking| {
@@ -215,7 +242,7 @@ mod tests {
     #[test]
     fn of_one_address_silent_connections_are_evicted_first_and_the_oldest_of_them() {
         let (counts, mut handshaking) = (Rc::default(), Handshaking::default());
-        let mut take = || handshaking.add(&counts, address("127.0.0.1"), || {}, 3);
+        let mut take = || handshaking.add(&counts, address("127.0.0.1"), Duration::ZERO, || {}, 3);
         let (first, second, third) = (take(), take(), take());
         first.on_receive()();
         let fourth = take();
@@ -233,9 +260,31 @@ mod tests {
     }
 
     #[test]
+    fn a_new_connection_waits_until_the_one_that_it_evicts_had_time_to_send() {
+        let (counts, mut handshaking) = (Rc::default(), Handshaking::default());
+        let ms = Duration::from_millis;
+        let wait = |handshaking: &mut Handshaking, now| handshaking.time_until_room(address("192.0.2.1"), ms(now), 2);
+        let take = |handshaking: &mut Handshaking, now| {
+            assert_eq!(wait(handshaking, now), ms(0));
+            handshaking.add(&counts, address("192.0.2.1"), ms(now), || {}, 2)
+        };
+        let first = take(&mut handshaking, 100);
+        let second = take(&mut handshaking, 300);
+        assert_eq!(wait(&mut handshaking, 300), ms(200), "the first was silent for 200 ms");
+        first.on_receive()();
+        assert_eq!(wait(&mut handshaking, 300), ms(400), "now the second would be evicted");
+        second.on_receive()();
+        assert_eq!(wait(&mut handshaking, 300), ms(0), "clients that send have no time of their own");
+        let third = take(&mut handshaking, 400);
+        assert_eq!(wait(&mut handshaking, 800), ms(0), "the time of the third is over");
+        drop(third);
+        assert_eq!(wait(&mut handshaking, 400), ms(0), "it has left");
+    }
+
+    #[test]
     fn a_client_waits_for_a_place_and_gets_the_next_that_is_free() {
         let (counts, mut handshaking) = (Rc::default(), Handshaking::default());
-        let mut take = || handshaking.add(&counts, None, || {}, 3);
+        let mut take = || handshaking.add(&counts, None, Duration::ZERO, || {}, 3);
         let (mut first, mut second) = (take(), take());
         assert!(first.admit(1).now_or_never().is_some());
         {

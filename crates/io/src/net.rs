@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// Connections that the kernel queues until they are accepted.
-const BACKLOG: i32 = 128;
+const BACKLOG: i32 = 1024;
 
 /// Accepts connections.
 pub struct Listener {

@@ -15,6 +15,7 @@ use io::RealClock;
 use io::net::{Listener, Stream};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -115,6 +116,8 @@ struct Inner<V: Volume> {
     counts: Rc<ConnectionCounts>,
     /// The connections in the handshake.
     handshaking: RefCell<Handshaking>,
+    /// One for all connections, whose times are compared.
+    clock: RealClock,
     /// Limits the log of failed handshakes.
     failure_log: FailureLog,
     /// Wakers, called when a connection ends and when the server stops.
@@ -158,6 +161,7 @@ impl<V: Volume> Server<V> {
             counts: Rc::default(),
             handshaking: RefCell::default(),
             failure_log: FailureLog::default(),
+            clock: RealClock::new(),
             changed: RefCell::default(),
         }))
     }
@@ -176,7 +180,10 @@ impl<V: Volume> Server<V> {
             let accepted = self.until(|cx| self.poll_accept(accepting.as_mut(), cx)).await;
             match accepted {
                 None => return Ok(()),
-                Some(Ok(stream)) => self.add(stream),
+                Some(Ok(stream)) => match self.room_for(stream.peer()).await {
+                    None => return Ok(()),
+                    Some(()) => self.add(stream),
+                },
                 Some(Err(error)) if self.0.counts.present() == 0 => return Err(error),
                 Some(Err(error)) => {
                     tracing::warn!(%error, "a connection was not accepted; waiting for another to end");
@@ -235,11 +242,27 @@ impl<V: Volume> Server<V> {
         changed.into_iter().for_each(Waker::wake);
     }
 
+    /// Completes when a connection from `peer` may be added. `None`: the server stops.
+    async fn room_for(&self, peer: Option<IpAddr>) -> Option<()> {
+        let wait = || {
+            let now = self.0.clock.now().since(Moment::default());
+            self.0.handshaking.borrow_mut().time_until_room(peer, now, self.0.limits.handshaking)
+        };
+        loop {
+            let mut sleep = pin!(self.0.clock.sleep_until(self.0.clock.now() + wait()));
+            let has_room = self
+                .until(|cx| if wait().is_zero() { Poll::Ready(true) } else { sleep.as_mut().poll(cx).map(|()| false) });
+            if has_room.await? {
+                return Some(());
+            }
+        }
+    }
+
     /// Serves a connection, which starts in the handshake.
     fn add(&self, stream: Stream) {
-        let (peer, most) = (stream.peer(), self.0.limits.handshaking);
+        let (peer, most, now) = (stream.peer(), self.0.limits.handshaking, self.0.clock.now().since(Moment::default()));
         let evicted = stream.clone();
-        let counted = self.0.handshaking.borrow_mut().add(&self.0.counts, peer, move || evicted.shutdown(), most);
+        let counted = self.0.handshaking.borrow_mut().add(&self.0.counts, peer, now, move || evicted.shutdown(), most);
         self.serve(stream, counted);
     }
 
@@ -251,7 +274,7 @@ impl<V: Volume> Server<V> {
         drop(io::spawn(async move {
             let Connection { closing, stream } = connection;
             let limits = server.0.limits;
-            let clock = RealClock::new();
+            let clock = &server.0.clock;
             let timeout = clock.sleep_until(clock.now() + limits.handshake);
             let Inner { exports, memory, security, failure_log, .. } = &*server.0;
             let notifying = Notifying { stream: &stream, on_receive: counted.on_receive() };
