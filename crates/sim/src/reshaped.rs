@@ -115,7 +115,7 @@ pub async fn reshaping(members: &[SimMember], world: &World) -> Reshaping<SimMem
 pub async fn reshape(case: Case, members: &[SimMember], world: &World) -> Result<Plan, Refusal> {
     let options = AssembleOptions::default();
     let mut reshaping = reshaping(members, world).await;
-    let plan = reshaping.plan(case.new_slots, 0, &options).await?;
+    let plan = reshaping.plan(case.new_slots, &[], &options).await?;
     reshaping.begin(&plan).await?;
     let reshaped = reshaping.carry_out(&options, false, &|done, all| assert!(done <= all)).await?;
     assert_eq!((reshaped.array_bytes, reshaped.slots), (plan.bytes_after, case.new_slots));

@@ -264,6 +264,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(spare)
     }
 
+    /// Checks that a member without data has the length and the blocks that the array needs.
+    pub(super) fn check_could_join(&self, name: &str, member: &M) -> Result<(), Refusal> {
+        let superblock = self.superblock_of_newcomer(name, member, [0; 16])?;
+        self.check_newcomer(name, member, &superblock)
+    }
+
     /// Checks that the new member's parts fall on its blocks, and that the array's data fits.
     fn check_newcomer(&self, name: &str, member: &M, superblock: &Superblock) -> Result<(), Refusal> {
         let limits = member.limits();

@@ -33,7 +33,7 @@ use crate::seam::member::{Candidate, Member};
 use crate::seam::observe::Why;
 use format::Defect;
 use format::geometry::{Geometry, Parity};
-use format::superblock::{DeviceRole, Superblock, Timestamp};
+use format::superblock::{DeviceRole, Resync, Superblock, Timestamp};
 use format::units::{DeviceNumber, Sectors};
 use futures_util::future::LocalBoxFuture;
 use std::ops::Range;
@@ -124,12 +124,12 @@ impl<M: Member + Clone, C: Clock> Reshaping<M, C> {
         Ok(Self { parties: parties.collect(), pool, clock })
     }
 
-    /// Plans a reshape to so many slots, for an array that may get `to_come` more spares before. Nothing is written.
+    /// Plans a reshape to so many slots, for an array that may get `new` members as spares before. Nothing is written.
     ///
     /// # Errors
-    /// Why md or this engine could not carry it out: the level, the metadata, the state of the array, its spares, the room
-    /// before the data.
-    pub async fn plan(&self, slots: u16, to_come: u16, options: &AssembleOptions) -> Result<Plan, Refusal> {
+    /// Why md or this engine could not carry it out: the level, the metadata, the state of the array, its spares, the length
+    /// of the new members, the room before the data.
+    pub async fn plan(&self, slots: u16, new: &[Candidate<M>], options: &AssembleOptions) -> Result<Plan, Refusal> {
         let options = AssembleOptions { read_only: true, replay: false, ..options.clone() };
         let offer = Offer::of(self.candidates());
         let array = Control::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await?;
@@ -158,11 +158,14 @@ impl<M: Member + Clone, C: Clock> Reshaping<M, C> {
             return Err(refusal.advice("leave it out: a reshape writes all members that are given"));
         }
         let added = slots - now;
-        let spares = self.spares().count() + usize::from(to_come);
+        let spares = self.spares().count() + new.len();
         if spares < usize::from(added) {
             let needed = if added == 1 { "one more spare".to_owned() } else { format!("{added} more spares") };
             let reason = format!("a reshape to {slots} slots needs {needed}, and the array has {spares}");
             return Err(Refusal::new(reason).advice("give new members by --add, and its spares among the members"));
+        }
+        for Candidate { name, member } in new {
+            array.check_could_join(name, member)?;
         }
         let chunk = first.superblock.chunk;
         let least = self.parties.iter().min_by_key(|party| party.superblock.room_to_move());
@@ -238,6 +241,7 @@ impl<M: Member + Clone, C: Clock> Reshaping<M, C> {
         if offered[freshest].found.superblock.reshape.is_none() {
             return Err(Refusal::new("no reshape is under way").of(&offered[freshest].name));
         }
+        self.check_certain(&offered[freshest].found.superblock)?;
         let sides = Sides::of(&offered, &offered[freshest], &options, &self.pool, &self.clock).await?;
         for (party, offered) in self.parties.iter_mut().zip(&offered) {
             party.superblock = offered.found.superblock.clone();
@@ -281,11 +285,24 @@ impl<M: Member + Clone, C: Clock> Reshaping<M, C> {
         self.parties.iter().filter(|party| party.superblock.own_role() == DeviceRole::Spare)
     }
 
+    /// Refuses an array of which parity may be wrong where a missing member's data is to be moved.
+    fn check_certain(&self, freshest: &Superblock) -> Result<(), Refusal> {
+        match freshest.resync == Resync::Clean || self.absent(freshest).is_empty() {
+            true => Ok(()),
+            false => Err(Refusal::new(
+                "the array is dirty and lacks a member: where a write was under way, that member's data would be moved wrong \
+                 (the write hole)",
+            )
+            .field("superblock.resync_offset")
+            .advice("give every member; or copy what there is, by `mdspace read --force`")),
+        }
+    }
+
     /// The device numbers of members that have a slot and are not here.
-    fn absent(&self, sides: &Sides<M, C>) -> Vec<usize> {
+    fn absent(&self, freshest: &Superblock) -> Vec<usize> {
         let is_here =
             |number: usize| self.parties.iter().any(|party| usize::from(party.superblock.device_number.0) == number);
-        let roles = sides.freshest.roles.iter().enumerate();
+        let roles = freshest.roles.iter().enumerate();
         let absent = roles.filter(|(number, role)| matches!(role, DeviceRole::Active(_)) && !is_here(*number));
         absent.map(|(number, _)| number).collect()
     }
@@ -294,7 +311,7 @@ impl<M: Member + Clone, C: Clock> Reshaping<M, C> {
     /// may have been told of the last round before the others.
     async fn shut_out_absent(&mut self, sides: &Sides<M, C>) -> Result<(), Refusal> {
         self.flush().await?;
-        let absent = self.absent(sides);
+        let absent = self.absent(&sides.freshest);
         let rounds = if absent.is_empty() { 1 } else { ROUNDS_TO_EJECT };
         for _ in 0..mutant!("reshape-beside-absent" => 0, else rounds) {
             let told = |own: &Superblock| {

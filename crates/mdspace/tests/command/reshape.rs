@@ -8,11 +8,14 @@ use std::fs::{File, write};
 
 const MEMBERS: [&str; 3] = ["a.img", "b.img", "c.img"];
 const NEW: &str = "d.img";
+const SHORT: &str = "short.img";
 
 fn make(how: &str) -> Workplace {
     let here = Workplace::new();
     here.run(&format!("create {how} --size 8M {}", MEMBERS.join(" "))).ok();
-    File::create(here.path().join(NEW)).expect("a file of our own").set_len(8 << 20).expect("it can be longer");
+    for (new, bytes) in [(NEW, 8 << 20), (SHORT, 4 << 20)] {
+        File::create(here.path().join(new)).expect("a file of our own").set_len(bytes).expect("it can be longer");
+    }
     here
 }
 
@@ -39,13 +42,15 @@ fn what_cannot_be_reshaped_is_refused_and_nothing_changed() {
         ("--level 5 --chunk 64K --consistency-policy log", "--raid-devices 4 --add d.img", &["stripe log"]),
         ("--level 5 --chunk 64K", "--raid-devices 4 --add a.img", &["a.img"]),
         ("--level 5 --chunk 64K", "--raid-devices 4 --add none.img", &["none.img"]),
+        ("--level 5 --chunk 64K", "--raid-devices 4 --add short.img", &["short.img", "smallest"]),
+        ("--level 5 --chunk 64K", "--raid-devices 4 --add short.img --dry-run", &["short.img", "smallest"]),
         ("--level 5 --chunk 64K", "--continue", &["no reshape is under way"]),
         ("--level 5 --chunk 64K", "--continue --raid-devices 4", &["cannot be used with"]),
         ("--level 5 --chunk 64K", "--size max --add d.img", &["--raid-devices"]),
         ("--level 1", "--raid-devices 4 --add d.img", &["--add", "RAID-4, 5 or 6"]),
     ] {
         let here = make(how);
-        let all = [&MEMBERS[..], &[NEW]].concat();
+        let all = [&MEMBERS[..], &[NEW, SHORT]].concat();
         let before = here.contents(&all);
         let ran = grow(&here, &MEMBERS, asked);
         assert!(here.contents(&all) == before, "{how}: {asked}: changed");

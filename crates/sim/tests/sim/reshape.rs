@@ -5,7 +5,7 @@ use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::reshape::Reshaping;
 use engine::{Array, AssembleOptions, Candidate, Durability, Offer, Pool, Refusal};
 use format::geometry::Level;
-use format::superblock::{DeviceRole, Reshape, Superblock, Version, decode};
+use format::superblock::{DeviceRole, Reshape, Resync, Superblock, Version, decode};
 use format::units::{DeviceNumber, MemberByte, Sectors, Slot};
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cmp::Ordering;
@@ -305,6 +305,36 @@ fn members_that_md_left_at_the_end_of_a_reshape_are_read_where_their_data_is() {
             assert!(array.status().left_out.is_empty(), "{told:?}");
             let read = array.read(0, array.pool().take(bytes.len())).await.expect("each byte");
             assert!(*read == bytes, "{told:?}: other bytes");
+        }
+    };
+    world.run(course, || false).expect("the power does not go");
+}
+
+#[test]
+fn a_dirty_reshape_goes_on_with_all_members_and_is_refused_without_one_also_by_force() {
+    let shape = |slots| Shape { slots, layout: 2, chunk: 4096 };
+    let case = Case { level: Level::Raid5, old: shape(3), new: shape(4), backwards: false };
+    let world = World::new(11);
+    let course = async {
+        let mut random = Random::new(11);
+        let (from, to) = offsets(case);
+        let (old, _) = array(case.level, case.old, from, &mut random, &world).await;
+        let (new, _) = array(case.level, case.new, to, &mut random, &world).await;
+        for (lacks, degraded, goes_on) in [(None, false, true), (Some(1), false, false), (Some(1), true, false)] {
+            let mut members = put_together(case, 12288, &old, &new, &world);
+            members.iter().for_each(|member| edit(member, &|one| one.resync = Resync::From(Sectors(0))));
+            lacks.into_iter().for_each(|index| drop(members.remove(index)));
+            let before: Vec<_> = members.iter().map(SimMember::contents).collect();
+            let reshaping = Reshaping::of(offer(&members), Pool::new(1 << 20), world.clock()).await;
+            let options = AssembleOptions::default();
+            match reshaping.expect("members").carry_out(&options, degraded, &|_, _| {}).await {
+                Ok(_) => assert!(goes_on, "without {lacks:?}"),
+                Err(refusal) => {
+                    assert!(!goes_on && refusal.field.as_deref() == Some("superblock.resync_offset"), "{refusal:?}");
+                    let after: Vec<_> = members.iter().map(SimMember::contents).collect();
+                    assert!(before == after, "without {lacks:?}, {degraded}: something was written");
+                }
+            }
         }
     };
     world.run(course, || false).expect("the power does not go");

@@ -46,7 +46,7 @@ impl<'a> Work<'a> {
     /// Adds `--add`'s members as spares, and begins and ends the reshape to so many slots.
     pub(crate) async fn grow(mut self, slots: u16) -> Result<(), Failure> {
         let new = self.open_new().await?;
-        let plan = self.reshaping().await?.plan(slots, new.len() as u16, &self.options()).await?;
+        let plan = self.reshaping().await?.plan(slots, &new, &self.options()).await?;
         if self.arguments.dry_run {
             return self.tell_plan(&plan, slots);
         }
@@ -111,7 +111,7 @@ impl<'a> Work<'a> {
 
     async fn begin(&self, slots: u16) -> Result<Reshaping<AnyMember, RealClock>, Refusal> {
         let mut reshaping = self.reshaping().await?;
-        let plan = reshaping.plan(slots, 0, &self.options()).await?;
+        let plan = reshaping.plan(slots, &[], &self.options()).await?;
         reshaping.begin(&plan).await?;
         Ok(reshaping)
     }

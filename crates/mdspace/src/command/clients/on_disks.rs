@@ -66,7 +66,7 @@ async fn tried(machine: &Machine, first: Examination, candidates: Vec<Candidate<
     let array = tried.map_err(|refusal| Failure::from(refusal).reason()).and_then(|array| {
         let mut status = json!(array.status());
         status["served"] = json!({ "pid": 0 }); // there is no server
-        ArrayView::deserialize(status).map_err(|error| error.to_string())
+        ArrayView::deserialize(&status).map_err(|error| error.to_string())
     });
     let found = OnDisks { uuid: first.array_uuid, name: first.array_name, members, array };
     Served { socket: PathBuf::new(), answer: Answer::NotServed(Box::new(found)) }
