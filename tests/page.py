@@ -242,6 +242,14 @@ def visit(browser, url):
     row = "memberRow({...latest.members[0], model: 'WD <b>40', serial: 'X1'}).querySelector('th').textContent"
     label = browser.value(row)
     check(label == MEMBERS[0] + "WD <b>40, serial X1", label)
+    for smart, words in [
+        ("{failing: true, reallocated_sectors: 17, pending_sectors: 0, media_errors: null}", "SMART: failing, 17 sectors reallocated"),
+        ("{failing: false, used_percent: 4}", "SMART: 4 % of its life used"),
+        ("{failing: false, pending_sectors: 0}", "SMART: nothing"),
+    ]:
+        row = f"memberRow({{...latest.members[0], serial: 'X1', smart: {smart}}}).querySelector('th')"
+        text, bad = browser.value(f"[{row}.textContent, {row}.querySelectorAll('.bad').length]")
+        check(text == MEMBERS[0] + "serial X1" + words and bad == ("failing:" in words or "failing," in words), f"{text} {bad}")
     check(browser.value("document.getElementById('all').hidden"), "the page of one server links to a list")
 
     with writing():

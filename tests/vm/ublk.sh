@@ -36,6 +36,10 @@ is_gone() { fails ls /dev/ublk[bc]*; }
 run() { fio --filename=$device --ioengine=libaio --direct=1 --verify_fatal=1 --verify_state_save=0 --minimal "$@" >fio.said; }
 
 step "what the kernel is told"
+# What smartd would note of a drive.
+mkdir -p /var/lib/smartmontools
+printf 'mail.1.count = 1\nata-smart-attribute.0.id = 5\nata-smart-attribute.0.raw = 17\n' \
+    >/var/lib/smartmontools/smartd.QEMU-label_c.ata.state
 mdspace create --level 5 --chunk 64K --name ublk /dev/vda /dev/vdb /dev/vdc
 serve /dev/vda /dev/vdb /dev/vdc
 queue=/sys/block/${device#/dev/}/queue
@@ -61,7 +65,8 @@ until [ "$(status '[.members[].written_bytes] | add')" -gt "$written" ]; do kill
 mdspace fail --control control /dev/vdc
 wait $writer
 # The label of its drive is told without a look at the drive.
-mdspace status --control control | grep -q "^/dev/vdc: serial label-c$"
+mdspace status --control control | grep -q "^/dev/vdc: serial label-c, SMART: failing, 17 sectors reallocated$"
+status --exit-status '[.members[].smart.failing] == [null, null, true]' >/dev/null
 mdspace remove --control control /dev/vdc
 mdspace add --control control /dev/vdd
 [ "$(status -r '[.members[].serial] | sort | join(" ")')" = "label-a label-b label-d" ]

@@ -36,9 +36,24 @@ async function change(route, body) {
 // What is on the label of a member's drive, behind its name.
 const drive = ({ model, serial }) => [model, serial && `serial ${serial}`].filter(Boolean).join(", ");
 
+// What smartd noted of the drive, in words.
+function smartText(smart) {
+  const counts = [
+    ["reallocated_sectors", "sectors reallocated"], ["pending_sectors", "sectors pending"],
+    ["uncorrectable_sectors", "sectors uncorrectable"], ["media_errors", "media errors"], ["used_percent", "% of its life used"],
+  ].filter(([field]) => smart[field] > 0).map(([field, text]) => `${smart[field]} ${text}`);
+  return `SMART: ${[...(smart.failing ? ["failing"] : []), ...counts].join(", ") || "nothing"}`;
+}
+
 function nameWithDrive(heading, member) {
   const label = Object.assign(document.createElement("small"), { textContent: drive(member) });
-  heading.replaceChildren(member.name, ...(label.textContent ? [document.createElement("br"), label] : []));
+  const parts = [label];
+  if (member.smart) {
+    const className = member.smart.failing ? "bad" : "";
+    parts.push(Object.assign(document.createElement("small"), { textContent: smartText(member.smart), className }));
+  }
+  const lines = parts.filter((part) => part.textContent).flatMap((part) => [document.createElement("br"), part]);
+  heading.replaceChildren(member.name, ...lines);
 }
 
 const colors = { in_sync: "good", recovering: "warn", spare: "" };
@@ -84,12 +99,12 @@ function memberRow(member, measured, earlier, seconds) {
   return row;
 }
 
-function leftOutRow({ name, reason, model, serial }) {
+function leftOutRow({ name, reason, model, serial, smart }) {
   const key = `left out ${name}`;
   if (!rows.has(key)) {
     const [row, number, heading, why, last] = ["tr", "td", "th", "td", "td"].map((tag) => document.createElement(tag));
     [number.textContent, heading.scope, why.colSpan] = ["–", "row", columns - 1];
-    nameWithDrive(heading, { name, model, serial });
+    nameWithDrive(heading, { name, model, serial, smart });
     const button = document.createElement("button");
     button.textContent = "re-add";
     button.setAttribute("aria-label", `re-add ${name}`);

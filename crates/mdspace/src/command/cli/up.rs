@@ -14,6 +14,7 @@ use crate::command::server::control::{Control, ControlSource, Http};
 use crate::command::server::exports::NbdSource;
 use crate::command::server::nbd_address::NbdAddress;
 use crate::command::server::serve::ArrayServer;
+use crate::command::server::smart::STATE_PREFIX;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, tell};
 use crate::command::text::size::Size;
@@ -59,7 +60,8 @@ pub(crate) fn run(arguments: &UpArguments, kernel: Option<&'static Kernel>) -> R
         let candidates = machine.open_all(&members, Purpose::Write)?;
         let array = machine.assemble_candidates(candidates, false, Purpose::Write).await?;
         let nbd = NbdSource::Address(NbdAddress::Unix(sockets.nbd));
-        let control = Control { source: ControlSource::Path(sockets.control, SocketAccess::default()), http };
+        let source = ControlSource::Path(sockets.control, SocketAccess::default());
+        let control = Control { source, http, smartd_state: STATE_PREFIX.into() };
         let server =
             ArrayServer::start(&machine, Target::whole(array), vec![nbd], &ExportArguments::default(), control).await?;
         print(&server.greeting(arguments.json))?;

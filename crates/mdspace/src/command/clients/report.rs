@@ -165,6 +165,32 @@ fn label(model: &Option<String>, serial: &Option<String>) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
+/// What smartd noted of a drive.
+#[derive(Debug, Deserialize)]
+struct SmartView {
+    failing: bool,
+    reallocated_sectors: Option<u64>,
+    pending_sectors: Option<u64>,
+    uncorrectable_sectors: Option<u64>,
+    media_errors: Option<u64>,
+    used_percent: Option<u64>,
+}
+
+impl SmartView {
+    fn text(&self) -> String {
+        let counts = [
+            (self.reallocated_sectors, " sectors reallocated"),
+            (self.pending_sectors, " sectors pending"),
+            (self.uncorrectable_sectors, " sectors uncorrectable"),
+            (self.media_errors, " media errors"),
+            (self.used_percent, " % of its life used"),
+        ];
+        let counts = counts.iter().filter_map(|(count, what)| Some(format!("{}{what}", count.filter(|n| *n > 0)?)));
+        let parts: Vec<String> = self.failing.then(|| "failing".to_owned()).into_iter().chain(counts).collect();
+        if parts.is_empty() { "SMART: nothing".to_owned() } else { format!("SMART: {}", parts.join(", ")) }
+    }
+}
+
 #[derive(Debug, Deserialize)]
 struct MemberView {
     name: String,
@@ -184,12 +210,15 @@ struct MemberView {
     model: Option<String>,
     #[serde(default)]
     serial: Option<String>,
+    #[serde(default)]
+    smart: Option<SmartView>,
 }
 
 impl MemberView {
     /// Its drive; `None` if that has no label.
     fn drive(&self) -> Option<String> {
-        label(&self.model, &self.serial)
+        let smart = self.smart.as_ref().map(|smart| format!(", {}", smart.text())).unwrap_or_default();
+        Some(label(&self.model, &self.serial)? + &smart)
     }
 
     /// The wrong blocks that reads found and their repair; `None` without wrong blocks.

@@ -4,6 +4,7 @@ use crate::command::opening::arguments::AssembleArguments;
 use crate::command::opening::cache_mode::CacheMode;
 use crate::command::server::nbd_address::{NbdAddress, parse_address};
 use crate::command::server::settings::parse_stripe_size;
+use crate::command::server::smart::STATE_PREFIX;
 use crate::command::server::socket_access::{AccessArguments, ControlAccessArguments};
 use crate::command::text::size::{Size, parse_sensible};
 use clap::{Args, ValueEnum};
@@ -84,6 +85,11 @@ pub(crate) struct ServeArguments {
 
     #[command(flatten)]
     pub(crate) http_protection: HttpProtection,
+
+    /// How the files begin in which smartd keeps its state: `status`, the page and metrics tell what it noted of members'
+    /// drives
+    #[arg(long, value_name = "PREFIX", default_value = STATE_PREFIX, help_heading = "Control and watching")]
+    pub(crate) smartd_state: PathBuf,
 
     /// Size of writes to the write-intent bitmap
     #[arg(long, value_enum, default_value_t = WriteSize::Preferred, help_heading = "Tuning")]

@@ -35,6 +35,8 @@ pub(crate) enum ControlSource {
 pub(crate) struct Control {
     pub(crate) source: ControlSource,
     pub(crate) http: Option<Http>,
+    /// How the files begin in which smartd keeps its state.
+    pub(crate) smartd_state: PathBuf,
 }
 
 /// HTTP on TCP.

@@ -6,6 +6,7 @@
 
 use crate::command::server::exports::ExportStatus;
 use crate::command::server::saved_scrub::LastScrub;
+use crate::command::server::smart::Smart;
 use engine::ScrubReport;
 use engine::status::{MemberStatus, Status};
 use export::measure::{Done, Latencies, Measures, MemberMeasures, Metered};
@@ -41,6 +42,8 @@ pub(crate) struct Snapshot {
     pub(crate) last_scrub: Option<LastScrub>,
     /// The scrub under way, or the last one since the server started.
     pub(crate) scrub: Option<ScrubReport>,
+    /// What smartd noted of members' drives, by the members' names.
+    pub(crate) smarts: Vec<(String, Smart)>,
 }
 
 impl Snapshot {
@@ -128,6 +131,7 @@ impl Collector for Snapshot {
         self.requests(writer)?;
         self.members(writer)?;
         self.faults(writer)?;
+        smart(&self.smarts, writer)?;
         self.transfers(writer)
     }
 }
@@ -313,6 +317,23 @@ fn moves_bytes<const N: usize>((labels, _): &([(&'static str, &str); N], &Done))
     labels[N - 1].1 != "flush"
 }
 
+/// What smartd noted of members' drives.
+fn smart(smarts: &[(String, Smart)], writer: &mut Writer<'_>) -> Result<(), Error> {
+    let failing = smarts.iter().map(|(name, smart)| ([("member", &**name)], Gauge::new(is(smart.failing))));
+    writer.family("member_smart_failing", "1 when SMART calls the member's drive failing", None, failing)?;
+    let sectors = smarts.iter().flat_map(|(name, smart)| {
+        let kinds = [
+            ("reallocated", smart.reallocated_sectors),
+            ("pending", smart.pending_sectors),
+            ("uncorrectable", smart.uncorrectable_sectors),
+            ("media_error", smart.media_errors),
+        ];
+        let known = kinds.into_iter().filter_map(|(kind, count)| Some((kind, count?)));
+        known.map(|(kind, count)| ([("member", &**name), ("kind", kind)], Gauge::new(count as f64)))
+    });
+    writer.family("member_smart_bad_sectors", "Sectors that SMART counts as bad, by kind", None, sectors)
+}
+
 fn kinds_of<'a>(name: &'a str, metered: &'a Metered) -> impl Iterator<Item = ([(&'static str, &'a str); 2], &'a Done)> {
     used(metered).map(move |(kind, done)| ([("member", name), ("operation", kind)], done))
 }
@@ -320,6 +341,34 @@ fn kinds_of<'a>(name: &'a str, metered: &'a Metered) -> impl Iterator<Item = ([(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug)]
+    struct OfDrives(Vec<(String, Smart)>);
+
+    impl Collector for OfDrives {
+        fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+            smart(&self.0, &mut Writer(encoder))
+        }
+    }
+
+    #[test]
+    fn what_smartd_noted_of_drives_has_series_and_what_it_does_not_know_has_none() {
+        let ata = Smart { failing: true, pending_sectors: Some(8), reallocated_sectors: Some(0), ..Smart::default() };
+        let nvme = Smart { media_errors: Some(3), ..Smart::default() };
+        let mut registry = Registry::with_prefix("mdspace");
+        registry.register_collector(Box::new(OfDrives(vec![("/dev/sda1".into(), ata), ("/dev/nvme0n1".into(), nvme)])));
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("a string");
+        let series: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let expected = [
+            r#"mdspace_member_smart_failing{member="/dev/sda1"} 1.0"#,
+            r#"mdspace_member_smart_failing{member="/dev/nvme0n1"} 0.0"#,
+            r#"mdspace_member_smart_bad_sectors{member="/dev/sda1",kind="reallocated"} 0.0"#,
+            r#"mdspace_member_smart_bad_sectors{member="/dev/sda1",kind="pending"} 8.0"#,
+            r#"mdspace_member_smart_bad_sectors{member="/dev/nvme0n1",kind="media_error"} 3.0"#,
+        ];
+        assert_eq!(series, expected);
+    }
 
     #[test]
     fn durations_are_counted_once_and_never_below_what_they_were() {

@@ -13,6 +13,7 @@ pub(crate) mod saved_scrub;
 pub(crate) mod scrub;
 pub(crate) mod serve;
 pub(crate) mod settings;
+pub(crate) mod smart;
 pub(crate) mod socket_access;
 mod volume;
 pub(crate) mod write_back;

@@ -4,6 +4,7 @@ use crate::command::opening::target::Target;
 use crate::command::server::exports::ExportStatus;
 use crate::command::server::metrics::Snapshot;
 use crate::command::server::saved_scrub::LastScrub;
+use crate::command::server::smart::{Smart, Smarts};
 use crate::command::text::size::Size;
 use crate::command::text::wording::describe;
 use crate::drive::{Drive, Drives};
@@ -48,6 +49,16 @@ pub(super) struct Served {
     /// The drives of members, whose fields are theirs.
     #[serde(skip)]
     pub(super) drives: Drives,
+    /// What smartd noted of these.
+    #[serde(skip)]
+    pub(super) smarts: Smarts,
+}
+
+impl Served {
+    /// What smartd noted of the drive of the member with this name.
+    fn smart(&self, name: &str) -> Option<Smart> {
+        self.smarts.of(&self.drives.of(name)?)
+    }
 }
 
 /// Something inside of one or more arrays that is served in their place.
@@ -135,27 +146,32 @@ impl Answer {
 
 pub(super) fn status(array: &Array, served: &Served) -> Value {
     let mut status = json(&ServedStatus { array: array.status(), last_scrub: &served.last_scrub, served });
-    add_drives(&mut status, &served.drives);
+    add_drives(&mut status, served);
     if served.inner.is_some() {
         let others = status["served"]["inner"]["others"].as_array_mut();
-        others.into_iter().flatten().for_each(|other| add_drives(other, &served.drives));
+        others.into_iter().flatten().for_each(|other| add_drives(other, served));
     }
     status
 }
 
-/// Adds what is on the label of its drive to each member in an array's status.
-fn add_drives(status: &mut Value, drives: &Drives) {
+/// Adds what is known of its drive to each member in an array's status.
+fn add_drives(status: &mut Value, served: &Served) {
     for list in ["members", "left_out"] {
         for member in status[list].as_array_mut().into_iter().flatten() {
-            let Drive { model, serial } = member["name"].as_str().and_then(|name| drives.of(name)).unwrap_or_default();
-            (member["model"], member["serial"]) = (model.into(), serial.into());
+            let name = member["name"].as_str().unwrap_or_default();
+            let smart = served.smart(name);
+            let Drive { model, serial } = served.drives.of(name).unwrap_or_default();
+            (member["model"], member["serial"], member["smart"]) = (model.into(), serial.into(), json(&smart));
         }
     }
 }
 
 fn metrics(array: &Array, served: &Served, measures: Measures) -> Snapshot {
+    let status = array.status();
+    let smarts = status.members.iter().filter_map(|member| Some((member.name.clone(), served.smart(&member.name)?)));
     Snapshot {
-        status: array.status(),
+        smarts: smarts.collect(),
+        status,
         measures,
         exports: served.ways.clone(),
         io: served.io.backend,

@@ -19,6 +19,7 @@ use crate::command::server::exports::{ExportStatus, Exports, NbdSource};
 use crate::command::server::nbd_address::NbdAddress;
 use crate::command::server::replies::{Answer, InnerServed, Io, Served, Stopped, json, status};
 use crate::command::server::saved_scrub::SavedScrub;
+use crate::command::server::smart::Smarts;
 use crate::command::server::socket_access::warn_of_closed_directory;
 use crate::command::server::volume::Exported;
 use crate::command::server::write_back;
@@ -71,7 +72,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
         };
         let nbd = nbd_sources(&arguments.nbd, inherited.nbd, own_sockets)?;
         let source = control_source(arguments, inherited.control, own_sockets)?;
-        let control = Control { source, http };
+        let control = Control { source, http, smartd_state: arguments.smartd_state.clone() };
         let server = ArrayServer::start(&machine, target, nbd, &arguments.exports, control).await?;
         print(&server.greeting(arguments.json))?;
         activation::ready(&server.headline());
@@ -162,6 +163,7 @@ struct Front {
     saved: Rc<SavedScrub>,
     io: Io,
     drives: Drives,
+    smarts: Smarts,
     target: Target,
     commands: mpsc::UnboundedReceiver<Request>,
     terminated: std::pin::Pin<Box<dyn Future<Output = std::io::Result<io::signal::Signal>>>>,
@@ -192,6 +194,7 @@ impl<'a> ArrayServer<'a> {
         let name = target.inner.clone().unwrap_or_else(|| array.status().name);
         let exports = Exports::open(&name, &volume, nbd, exports).await?;
         let (sender, commands) = mpsc::unbounded();
+        let smarts = Smarts::watch(control.smartd_state.clone());
         let (control, addresses) = match control.start(Backend(sender)) {
             Ok(started) => started,
             Err(error) => {
@@ -211,7 +214,7 @@ impl<'a> ArrayServer<'a> {
         let io = Io::of(machine);
         tracing::info!(target: engine::LOG_TARGET, "{}", io.text());
         let (drives, terminated) = (machine.drives.clone(), Box::pin(terminated));
-        let front = Front { exports, addresses, saved, io, drives, target, commands, terminated };
+        let front = Front { exports, addresses, saved, io, drives, smarts, target, commands, terminated };
         let commands = Commands::new(machine, array, gauges);
         Ok(Self { commands, front, background, control })
     }
@@ -327,6 +330,7 @@ impl Front {
             inner: InnerServed::of(&self.target),
             last_scrub: self.saved.last(),
             drives: self.drives.clone(),
+            smarts: self.smarts.clone(),
         }
     }
 }
