@@ -1,5 +1,6 @@
-//! Signals: the two that ask a server to stop, the one for a file over the size limit, and threads that receive none. It
-//! never installs a handler that runs code. Source: signal(7), pthread_sigmask(3).
+//! Signals: those that ask a server to stop, the one for a file over the size limit, and threads that receive none. It
+//! never installs a handler that runs code. SIGHUP asks to stop, too, unless the process was started to ignore it, as by
+//! nohup. Source: signal(7), pthread_sigmask(3).
 
 use crate::descriptor::Descriptor;
 use crate::system::signals;
@@ -18,11 +19,38 @@ pub enum Signal {
     Interrupt,
     /// SIGTERM, from a service manager.
     Terminate,
+    /// SIGHUP: the terminal was closed.
+    Hangup,
+}
+
+impl Signal {
+    /// The signal with this number, one of those that ask to stop.
+    pub(crate) fn of(number: libc::c_int) -> Self {
+        match number {
+            libc::SIGINT => Self::Interrupt,
+            libc::SIGHUP => Self::Hangup,
+            _ => Self::Terminate,
+        }
+    }
+}
+
+/// The signals that ask this process to stop.
+pub(crate) fn asking() -> impl Iterator<Item = libc::c_int> {
+    [libc::SIGINT, libc::SIGTERM].into_iter().chain((!is_ignored(libc::SIGHUP)).then_some(libc::SIGHUP))
+}
+
+/// Whether the process ignores the signal. Blocked, it would arrive all the same.
+fn is_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: a sigaction is plain data, which the call fills; it changes nothing, as no new one is given.
+    unsafe {
+        let mut action: libc::sigaction = mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    }
 }
 
 /// Completes when the process is asked to stop.
 ///
-/// The first call blocks both signals for the calling thread, and for threads that it starts later. They stay blocked.
+/// The first call blocks these signals for the calling thread, and for threads that it starts later. They stay blocked.
 /// Threads that exist already must not receive the signals, so the first call belongs before their start. Child
 /// processes inherit the block.
 ///
@@ -45,18 +73,18 @@ pub fn terminated() -> io::Result<impl Future<Output = io::Result<Signal>>> {
     })
 }
 
-/// SIGINT and SIGTERM for a program without an executor: both are blocked, and a thread of its own waits for them.
+/// The signals that ask to stop, for a program without an executor: they are blocked, and a thread of its own waits for them.
 pub struct Terminations {
-    both: libc::sigset_t,
+    asking: libc::sigset_t,
 }
 
 impl Terminations {
-    /// Blocks both signals, as [`terminated`] does.
+    /// Blocks these signals, as [`terminated`] does.
     ///
     /// # Errors
     /// When the system refuses that.
     pub fn block() -> io::Result<Self> {
-        Ok(Self { both: block()? })
+        Ok(Self { asking: block()? })
     }
 
     /// Waits until one of them arrives.
@@ -66,33 +94,34 @@ impl Terminations {
     pub fn wait(&self) -> io::Result<Signal> {
         let mut number = 0;
         // SAFETY: both pointers are to values of ours, valid during the call.
-        match unsafe { libc::sigwait(&raw const self.both, &raw mut number) } {
-            0 => Ok(if number == libc::SIGINT { Signal::Interrupt } else { Signal::Terminate }),
+        match unsafe { libc::sigwait(&raw const self.asking, &raw mut number) } {
+            0 => Ok(Signal::of(number)),
             error => Err(io::Error::from_raw_os_error(error)),
         }
     }
 }
 
-/// Lets both signals reach the process that `command` starts, although this one has blocked them.
+/// Lets these signals reach the process that `command` starts, although this one has blocked them.
 pub fn deliver_to(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec the closure calls only functions that signal-safety(7) lists.
     unsafe { command.pre_exec(|| change(libc::SIG_UNBLOCK).map(drop)) }
 }
 
-/// Blocks SIGINT and SIGTERM for the calling thread; returns the set of both.
+/// Blocks the signals that ask to stop for the calling thread; returns the set of them.
 pub(crate) fn block() -> io::Result<libc::sigset_t> {
     change(libc::SIG_BLOCK)
 }
 
-/// Blocks or unblocks both for the calling thread.
+/// Blocks or unblocks them for the calling thread.
 fn change(how: libc::c_int) -> io::Result<libc::sigset_t> {
     // SAFETY: a sigset_t is plain data, set up by sigemptyset before any use; the calls get pointers to it that are
-    // valid while they run, and both signal numbers exist.
+    // valid while they run, and the signal numbers exist.
     unsafe {
         let mut set = mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGINT);
-        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        for signal in asking() {
+            libc::sigaddset(&raw mut set, signal);
+        }
         match libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()) {
             0 => Ok(set),
             error => Err(io::Error::from_raw_os_error(error)),

@@ -16,6 +16,11 @@ impl MadeFiles {
             return Ok(());
         }
         let refused = |reason: String| Refusal::new(reason).of(name_of(path));
+        if is_of_devices(path) {
+            return Err(
+                refused("no such device".to_owned()).advice("name members alone: the array gets its name by --name")
+            );
+        }
         let Some(bytes) = bytes else {
             return Err(refused("no such file or device".to_owned()).advice("--size SIZE creates a sparse file"));
         };
@@ -49,6 +54,11 @@ impl MadeFiles {
     pub(crate) fn keep(mut self) {
         self.0.clear();
     }
+}
+
+/// Whether a new file there would be where a device was meant, and gone with the next start of the machine.
+fn is_of_devices(path: &Path) -> bool {
+    std::path::absolute(path).is_ok_and(|path| path.starts_with("/dev") && !path.starts_with("/dev/shm"))
 }
 
 impl Drop for MadeFiles {

@@ -10,6 +10,8 @@ use crate::names::name_of;
 #[cfg(feature = "command")]
 use crate::names::path_of;
 #[cfg(feature = "command")]
+use crate::names::word_of;
+#[cfg(feature = "command")]
 use crate::place::file_of;
 use crate::place::{DiskFile, canonical, identity, resolve_within};
 use disk::Source;
@@ -178,17 +180,16 @@ impl Maps {
         }))
     }
 
-    /// The options that give these maps to another command with the members `names`, each with a space before it. `quote`
-    /// makes a word for a shell.
+    /// The options that give these maps to another command with the members `names`, each with a space before it.
     #[cfg(feature = "command")]
-    pub(crate) fn options(&self, names: &[String], quote: impl Fn(&str) -> String) -> String {
+    pub(crate) fn options(&self, names: &[String]) -> String {
         let of = |path: &Path| canonical(path).ok();
         let images: Vec<PathBuf> = names.iter().filter_map(|name| of(&file_of(&path_of(name)))).collect();
         let is_used = |image: &PathBuf| of(image).is_some_and(|image| images.contains(&image));
         let named = self.named.iter().filter(|(image, _)| is_used(image));
         let option = |(image, map): &(PathBuf, PathBuf)| {
             let pair = [image.as_os_str(), map.as_os_str()].join(OsStr::new("="));
-            format!(" --map {}", quote(&name_of(Path::new(&pair))))
+            format!(" --map {}", word_of(Path::new(&pair)))
         };
         let beside = if self.beside { " --maps" } else { "" };
         named.map(option).chain([beside.to_owned()]).collect()

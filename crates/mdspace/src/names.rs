@@ -20,3 +20,40 @@ pub(crate) fn name_of(path: &Path) -> String {
 pub(crate) fn path_of(name: &str) -> PathBuf {
     OsString::from_vec(unquoted(name)).into()
 }
+
+/// The word that a shell takes for the file name `path`.
+#[cfg(feature = "command")]
+pub(crate) fn word_of(path: &Path) -> String {
+    shell_word(&name_of(path))
+}
+
+/// A word as a shell takes it. What [`name_of`] has quoted is one.
+#[cfg(feature = "command")]
+pub(crate) fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:=+,@%".contains(c);
+    if word.starts_with("$'") || (!word.is_empty() && word.chars().all(is_plain)) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(all(test, feature = "command"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_safe_for_a_shell() {
+        for (name, expected) in [
+            ("disk1.img:3", "disk1.img:3"),
+            ("my disk.img", "'my disk.img'"),
+            ("a'b;rm", r"'a'\''b;rm'"),
+            ("$(id)", "'$(id)'"),
+            (r"$'a\x1b'", r"$'a\x1b'"),
+            ("K=64K", "K=64K"),
+            ("*", "'*'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_word(name), expected);
+        }
+    }
+}

@@ -148,7 +148,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         });
         match shrunk {
             Some((component, array_bytes)) => format!(
-                "there is room if {} bytes less of each member are used: stop the array, and `mdspace grow --size {} --shrink {}`; \
+                "there is room if {} bytes less of each member are used: stop the array, and `mdspace grow --size {}B --shrink {}`; \
                  what lies behind its new end at byte {array_bytes} is lost, so a file system on it must be made smaller first",
                 superblock.component.bytes() - component.bytes(),
                 component.bytes(),

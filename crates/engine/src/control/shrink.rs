@@ -73,7 +73,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         superblock.component = component;
         match Geometry::new(&superblock.shape(&[])) {
             Ok(geometry) => refusal.advice(format!(
-                "an array that is stopped is made smaller by --size {} --shrink; what lies behind its new end at byte {} is \
+                "an array that is stopped is made smaller by --size {}B --shrink; what lies behind its new end at byte {} is \
                  lost, so a file system on it must be made smaller first",
                 component.bytes(),
                 geometry.array_bytes(),

@@ -62,6 +62,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if drained.is_err() {
             self.core.check_not_failed()?; // a healthy array is still marked clean, without the lost writes
         }
+        self.log_unfinished_scrub();
         self.settle(Then::Ends).await?;
         let settled = drained.and_then(|()| self.data.check_nothing_lost());
         self.data.give_up_lost();

@@ -30,7 +30,7 @@ const REFUSED: [(&str, &str, &[&str]); 20] = [
     (
         "--level 5 --chunk 64K",
         "--size 1M",
-        &["superblock.size", "--size 1048576 --shrink", "end at byte 3145728 is lost", "file system"],
+        &["superblock.size", "--size 1048576B --shrink", "end at byte 3145728 is lost", "file system"],
     ),
     ("--level 5 --chunk 64K", "--size 1K", &["superblock.size", "at least one chunk"]),
     ("--level 5 --chunk 64K", "--size 1M --shrink --raid-devices 4", &["cannot be used with"]),
@@ -190,7 +190,7 @@ fn the_refusal_of_checksums_names_the_command_that_makes_room_for_them() {
     };
     let said = serve(&["a: superblock.data_offset", "65536 bytes less of each member", "at byte 16646144"]);
     let command = said.split('`').find(|part| part.starts_with("mdspace grow")).expect("it names one");
-    assert_eq!(command, "mdspace grow --size 8323072 --shrink a b c");
+    assert_eq!(command, "mdspace grow --size 8323072B --shrink a b c");
     here.run(&command["mdspace ".len()..]).ok();
     serve(&[]);
     here.run("read a b c").ok();

@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 
 #[test]
 fn a_server_is_found_tells_its_state_loses_a_member_and_stops_clean() {
@@ -659,5 +660,28 @@ fn a_member_is_known_by_every_path_to_it() {
     here.run("remove a --control k").ok();
     here.run("fail sub/e --control k").expect(2, &["sub/e"]);
     here.run("stop --control k").ok();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_closed_terminal_stops_a_server_in_order_unless_it_was_started_to_stay() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M a b").ok();
+    let serve = |option: &str| {
+        let serving = here.command(&["serve", "a", "b"]);
+        let mut command = Command::new("env");
+        command.arg(option).arg(serving.get_program()).args(serving.get_args()).current_dir(here.path());
+        command.envs(serving.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Server::start(command)
+    };
+    let server = serve("--default-signal=HUP");
+    server.signal(rustix::process::Signal::HUP);
+    assert_eq!(server.wait(), Some(0));
+    let examined = parsed(&here.run("examine --json a b").ok().text());
+    assert_eq!(examined["arrays"][0]["status"]["state"], "clean", "{examined}");
+    let server = serve("--ignore-signal=HUP");
+    server.signal(rustix::process::Signal::HUP);
+    here.run("status").ok();
+    here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
 }

@@ -116,10 +116,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         .await;
         let (ending, tally) = swept;
         let failure = reached.failure.take();
+        let is_whole = !reached.is_cut.get() && !self.is_interrupted(purpose);
+        let ending = if is_whole { ending } else { Ending::Interrupted };
         log_end(purpose, ending, failure.as_ref());
         match failure {
             Some(error) => Err(error),
-            None if ending == Ending::Complete && !reached.is_cut.get() && !self.is_interrupted(purpose) => {
+            None if ending == Ending::Complete => {
                 self.advance(purpose, reached.position.get()..sweep_range.end);
                 Ok((Ending::Complete, tally))
             }

@@ -263,6 +263,17 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
+    /// Logs how far a scrub came that the end of the array interrupts.
+    pub(crate) fn log_unfinished_scrub(&self) {
+        let scrub = self.sweeps.scrub.borrow();
+        let Some(report) = scrub.as_ref().map(|scrub| &scrub.report).filter(|report| !report.state.is_over()) else {
+            return;
+        };
+        let Range { start, end } = report.positions;
+        let percent = (report.position - start) as f64 * 100.0 / (end - start).max(1) as f64;
+        tracing::info!(target: LOG_TARGET, "{} is interrupted at {percent:.0} %", report.action.name());
+    }
+
     fn set_scrub(&self, report: ScrubReport) {
         self.sweeps.scrub.replace(Some(Scrub { report, seen: None }));
         self.sweeps.scrub_changed.raise();

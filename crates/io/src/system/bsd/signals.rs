@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM as something to read: a kqueue of their own, which reports blocked signals too. No handler is
+//! The signals that ask to stop as something to read: a kqueue of their own, which reports blocked signals too. No handler is
 //! installed. Source: kqueue(2), `EVFILT_SIGNAL`.
 
 use crate::signal::Signal;
@@ -10,13 +10,16 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::null_mut;
 
-/// Blocks both signals for the calling thread, and makes them readable.
+/// Blocks these signals for the calling thread, and makes them readable.
 pub(crate) fn open() -> io::Result<OwnedFd> {
     let queue = kqueue()?;
     rustix::io::fcntl_setfd(&queue, FdFlags::CLOEXEC)?;
-    let wanted = [rustix::process::Signal::INT, rustix::process::Signal::TERM].map(|signal| {
-        Event::new(EventFilter::Signal { signal, times: 0 }, EventFlags::ADD | EventFlags::CLEAR, null_mut())
-    });
+    let named = crate::signal::asking().filter_map(rustix::process::Signal::from_named_raw);
+    let wanted: Vec<Event> = named
+        .map(|signal| {
+            Event::new(EventFilter::Signal { signal, times: 0 }, EventFlags::ADD | EventFlags::CLEAR, null_mut())
+        })
+        .collect();
     let mut none: [MaybeUninit<Event>; 0] = [];
     // SAFETY: no descriptor is added.
     unsafe { kevent_timespec(&queue, &wanted, &mut none, None)? };
@@ -34,7 +37,7 @@ pub(crate) fn take(from: BorrowedFd<'_>) -> io::Result<Option<Signal>> {
             .map(|(events, _)| events.first().map(Event::filter))
     })?;
     Ok(taken.map(|filter| match filter {
-        EventFilter::Signal { signal: rustix::process::Signal::INT, .. } => Signal::Interrupt,
+        EventFilter::Signal { signal, .. } => Signal::of(signal.as_raw()),
         _ => Signal::Terminate,
     }))
 }

@@ -1,11 +1,11 @@
-//! SIGINT and SIGTERM as something to read: signalfd. No handler is installed. Source: signalfd(2).
+//! The signals that ask to stop as something to read: signalfd. No handler is installed. Source: signalfd(2).
 
 use crate::signal::Signal;
 use std::io;
 use std::mem;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
-/// Blocks both signals for the calling thread, and makes them readable.
+/// Blocks these signals for the calling thread, and makes them readable.
 pub(crate) fn open() -> io::Result<OwnedFd> {
     let set = crate::signal::block()?;
     // SAFETY: the set is ours, and valid during the call. A descriptor from signalfd is new and ours.
@@ -25,5 +25,5 @@ pub(crate) fn take(from: BorrowedFd<'_>) -> io::Result<Option<Signal>> {
     }
     // The signal's number is the structure's first field.
     let number = bytes.first_chunk().map(|number| u32::from_ne_bytes(*number).cast_signed());
-    Ok(Some(if number == Some(libc::SIGINT) { Signal::Interrupt } else { Signal::Terminate }))
+    Ok(Some(Signal::of(number.unwrap_or_default())))
 }

@@ -15,7 +15,7 @@ use crate::command::server::arguments::ServeArguments;
 use crate::command::server::nbd_address::parse_loopback;
 use crate::command::text::geometry::GeometryText;
 use crate::command::text::level::{parse_layout, parse_level};
-use crate::command::text::size::{Size, parse_sensible};
+use crate::command::text::size::{Size, parse_member_size, parse_sensible};
 use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use format::geometry::Level;
 use io::{Backend, Choice};
@@ -228,12 +228,12 @@ pub(crate) struct CreateArguments {
     pub(crate) name: Option<String>,
 
     /// Create each MEMBER that does not exist as a sparse file of this size
-    #[arg(long, value_name = "SIZE", value_parser = parse_sensible)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_member_size)]
     pub(crate) size: Option<Size>,
 
     /// Bytes to use of each member, instead of all that the smallest one has: room for a later, smaller one. mdadm
     /// calls this --size
-    #[arg(long, value_name = "SIZE", value_parser = parse_sensible, conflicts_with = "geometry")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_member_size, conflicts_with = "geometry")]
     pub(crate) component_size: Option<Size>,
 
     /// Check everything, and print what would be created and lost; nothing is changed
@@ -606,7 +606,7 @@ pub(crate) enum NewSize {
 }
 
 fn parse_component(text: &str) -> Result<NewSize, String> {
-    if text == "max" { Ok(NewSize::Max) } else { parse_sensible(text).map(NewSize::Bytes) }
+    if text == "max" { Ok(NewSize::Max) } else { parse_member_size(text).map(NewSize::Bytes) }
 }
 
 /// `locate`

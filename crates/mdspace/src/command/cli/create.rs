@@ -15,7 +15,7 @@ use crate::command::text::progress::Progress;
 use crate::command::text::size::Size;
 use crate::create::{Devices, Watcher, are_all_new, default_recipe};
 use crate::machine::{Arena, Machine};
-use crate::names::name_of;
+use crate::names::{name_of, word_of};
 use engine::create::{Contents, Recipe};
 use engine::status::Status;
 use format::geometry::Level;
@@ -405,7 +405,7 @@ fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
 /// The new array, and the next command.
 fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf>]) -> String {
     let devices = Devices { slots, spares: &arguments.spare, journal: arguments.write_journal.as_ref() };
-    let members: Vec<_> = devices.all().map(|path| name_of(path)).collect();
+    let members: Vec<_> = devices.all().map(|path| word_of(path)).collect();
     let chunk = if status.chunk_bytes > 0 { format!(", chunk {}", Size(status.chunk_bytes)) } else { String::new() };
     let layout = status.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
     let array = format!(
@@ -419,7 +419,7 @@ fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf
     }
     let uuid = &status.uuid;
     let bitmap = match &arguments.bitmap {
-        Some(Bitmap::File(path)) => format!(" --bitmap {}", name_of(path)),
+        Some(Bitmap::File(path)) => format!(" --bitmap {}", word_of(path)),
         None | Some(Bitmap::Internal | Bitmap::Lockless | Bitmap::None) => String::new(),
     };
     format!("{array}, uuid {uuid}\nnext: mdspace serve {}{bitmap}\n", members.join(" "))

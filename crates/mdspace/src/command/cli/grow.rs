@@ -13,6 +13,7 @@ use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_json};
 use crate::command::text::size::Size;
 use crate::machine::{Arena, Array, Machine, Purpose};
+use crate::names::shell_word;
 use control::GrowRequest;
 use engine::inspect::find_superblock;
 use engine::status::Status;
@@ -103,5 +104,5 @@ fn summary(growth: &Growth, before: &Status, after: &Status) -> String {
 }
 
 fn names(status: &Status) -> String {
-    status.members.iter().map(|member| &*member.name).collect::<Vec<_>>().join(" ")
+    status.members.iter().map(|member| shell_word(&member.name)).collect::<Vec<_>>().join(" ")
 }

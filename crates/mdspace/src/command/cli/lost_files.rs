@@ -3,10 +3,10 @@
 //! For ext2 to ext4, debugfs says which inodes have the lost blocks, and the paths of these. For others the command that
 //! names them is printed. Nothing is written: the tools open the copy for reading.
 
-use crate::command::cli::detect::{find, word};
+use crate::command::cli::detect::find;
 use crate::command::cli::salvage::Lost;
 use crate::command::text::output::tell;
-use crate::names::name_of;
+use crate::names::word_of;
 use crate::place::{DiskFile, at_once};
 use disk::Source;
 use disk::content::{Content, Kind, look};
@@ -47,11 +47,11 @@ pub(super) fn name_files(copy: &Path, at: u64, lost: &[Lost]) -> Vec<LostFile> {
         }),
         Some(Kind::Xfs) => {
             let places: String = ranges.iter().take(PRINTED_MAX).map(|range| of_xfs(range.start)).collect();
-            tell!("next: xfs_db -r -c 'blockget -n'{places} {}", word(&name_of(copy)));
+            tell!("next: xfs_db -r -c 'blockget -n'{places} {}", word_of(copy));
             Vec::new()
         }
         Some(Kind::Btrfs) => {
-            tell!("next: btrfs check --readonly --check-data-csum {}", word(&name_of(copy)));
+            tell!("next: btrfs check --readonly --check-data-csum {}", word_of(copy));
             tell!("note: only a mounted Btrfs names files: mount -o ro,loop, then `btrfs scrub start -B -r` and dmesg");
             Vec::new()
         }

@@ -12,6 +12,7 @@ use crate::command::text::output::{print, print_json, tell};
 use crate::command::text::progress::Progress;
 use crate::command::text::size::Size;
 use crate::machine::{Array, Machine, Purpose, random};
+use crate::names::shell_word;
 use engine::inspect::{find_superblock, what_it_holds};
 use engine::reshape::{GO_ON, Plan, Reshaped, Reshaping};
 use engine::status::Status;
@@ -203,7 +204,7 @@ impl<'a> Work<'a> {
 fn summary(reshaped: &Reshaped, plan: Option<&Plan>, status: &Status) -> String {
     let before = plan.map(|plan| format!(", before: {}", Size(plan.bytes_before))).unwrap_or_default();
     let missing = if status.in_sync < status.raid_disks { ", and `mdspace add` for an empty slot" } else { "" };
-    let names: Vec<_> = status.members.iter().map(|member| &*member.name).collect();
+    let names: Vec<_> = status.members.iter().map(|member| shell_word(&member.name)).collect();
     format!(
         "{}, {} slots{before}\nnext: mdspace serve {}{missing}; then make the file system larger\n",
         Size(reshaped.array_bytes),

@@ -28,7 +28,7 @@ use std::time::Instant;
 The list is at /, an array's page and routes below /arrays/NAME/, and the list as JSON at /v1/arrays. Arrays come and \
 go while it runs.
 
-Exit status: 0 after SIGINT or SIGTERM; 2 refused.")]
+Exit status: 0 after SIGINT, SIGTERM or SIGHUP; 2 refused.")]
 pub(crate) struct WebArguments {
     /// The address; where other machines reach it, only with --http-tls-certificates and --http-token-file
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address, default_value = "127.0.0.1:9186")]

@@ -7,7 +7,7 @@ use crate::command::clients::served::{Answer, Served, ask_all, is_listening};
 use crate::command::opening::members::ArrayUuid;
 use crate::command::opening::sockets::{control_sockets, harmless};
 use crate::command::text::failure::Failure;
-use crate::names::{name_of, path_of};
+use crate::names::{name_of, path_of, shell_word, word_of};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -175,7 +175,7 @@ fn selector(one: &Served, served: &[Served]) -> String {
     } else if !uuid.is_empty() && is_only(&|other| other.short_uuid() == uuid) && !is_member() {
         format!("--array {uuid}")
     } else {
-        format!("--control {}", shell_word(&name_of(&one.socket)))
+        format!("--control {}", word_of(&one.socket))
     }
 }
 
@@ -195,18 +195,9 @@ fn without_choice(typed: &[OsString], word: Option<&OsStr>) -> Vec<OsString> {
 
 /// The command line, with the words that choose `one`.
 fn line(typed: &[OsString], one: &Served, served: &[Served]) -> String {
-    let words = typed.iter().map(|word| shell_word(&name_of(Path::new(word))));
+    let words = typed.iter().map(|word| word_of(Path::new(word)));
     let words: Vec<String> = ["mdspace".to_owned()].into_iter().chain(words).collect();
     format!("{} {}", words.join(" "), selector(one, served))
-}
-
-/// A word as a shell takes it.
-pub(crate) fn shell_word(word: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "-_./:=+,@%".contains(c);
-    if word.starts_with("$'") || (!word.is_empty() && word.chars().all(is_plain)) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -313,14 +304,5 @@ mod tests {
         assert!(chosen(None, Some("/nowhere/z"), three()).is_err());
         assert!(chosen(None, None, Vec::new()).is_err_and(|said| said.contains("mdspace serve")));
         assert!(chosen(Some("data"), None, Vec::new()).is_err_and(|said| said.contains("mdspace serve")));
-    }
-
-    #[test]
-    fn only_a_word_that_a_shell_would_change_is_quoted() {
-        for (word, expected) in
-            [("a.img", "a.img"), ("K=64K", "K=64K"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("", "''"), ("*", "'*'")]
-        {
-            assert_eq!(shell_word(word), expected);
-        }
     }
 }

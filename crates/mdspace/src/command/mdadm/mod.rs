@@ -23,11 +23,11 @@ mod own;
 mod text;
 mod words;
 
-use crate::command::clients::choice::shell_word;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::print;
 use crate::command::text::output::tell as tell_line;
 use crate::names::name_of;
+use crate::names::shell_word;
 use control::ClientError;
 use engine::Refusal;
 use format::text::plain;

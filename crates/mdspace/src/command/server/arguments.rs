@@ -56,7 +56,8 @@ Examples:
   mdspace serve disk?.img --inner vg1/volume_1 --read-only    a volume of LVM on the arrays of these disks
   mdspace serve --scan data                           the array /dev/md/data of mdadm.conf
 
-SIGINT and SIGTERM finish received requests, mark the array clean and end the server.")]
+SIGINT, SIGTERM and SIGHUP (unless it is ignored, as by nohup) finish received requests, mark the array clean and end the \
+server.")]
 pub(crate) struct ServeArguments {
     /// Serve only what has this name inside of the array: a partition (its number), a logical volume of LVM
     /// (GROUP/VOLUME), or an array. The members may be of several arrays then

@@ -38,12 +38,24 @@ impl FromStr for Size {
 /// Sizes below this are taken for a mistake where no such size makes sense.
 const SENSIBLE_MIN: u64 = 4096;
 
+/// A member of fewer bytes has hardly room for its metadata. As KiB it would be 16 GiB.
+const MEMBER_MIN: u64 = 16 << 20;
+
 /// A size that is 4 KiB or more where it makes sense. A number without a unit that is smaller, but not 0, was probably
 /// meant in KiB, as mdadm counts; one with a unit is what the user says.
 pub(crate) fn parse_sensible(text: &str) -> Result<Size, String> {
+    parse_from(text, SENSIBLE_MIN)
+}
+
+/// The size of a member or of its component, in the same way.
+pub(crate) fn parse_member_size(text: &str) -> Result<Size, String> {
+    parse_from(text, MEMBER_MIN)
+}
+
+fn parse_from(text: &str, least: u64) -> Result<Size, String> {
     let size: Size = text.parse()?;
     let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
-    if has_unit || size.0 == 0 || size.0 >= SENSIBLE_MIN {
+    if has_unit || size.0 == 0 || size.0 >= least {
         return Ok(size);
     }
     Err(format!("{text} is {text} bytes; {text}K was probably meant (mdadm counts in KiB)"))
@@ -122,6 +134,9 @@ mod tests {
             assert!(error.contains(&format!("; {text}K was probably meant")), "{text}: {error}");
         }
         assert!(parse_sensible("64KB").is_err_and(|error| error.contains("not a unit")));
+        assert_eq!(parse_member_size("16777216"), Ok(Size(16 << 20)));
+        assert_eq!(parse_member_size("8388608B"), Ok(Size(8 << 20)));
+        assert!(parse_member_size("1000000").is_err_and(|error| error.contains("1000000K was probably meant")));
     }
 
     #[test]

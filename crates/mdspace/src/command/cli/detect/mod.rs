@@ -16,7 +16,7 @@ use crate::detect::{ArrayFound, Detected, DiskFound, Next, Unusable, VolumeGroup
 use crate::machine::{Arena, Machine};
 use crate::names::name_of;
 use containers::ContainerFound;
-pub(super) use next::{find, word};
+pub(super) use next::find;
 use parity::Kernel;
 use serde::Serialize;
 use std::path::PathBuf;

@@ -9,6 +9,7 @@ use crate::detect::VolumeGroup;
 use crate::detect::{DiskFound, PartitionFound};
 use crate::detect::{Inner, Layer};
 use crate::maps::Maps;
+use crate::names::shell_word;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -57,14 +58,14 @@ pub(crate) fn of_lost(disks: &[DiskFound], maps: &Maps) -> Vec<Next> {
 /// Adds the commands to each volume of a container.
 pub(crate) fn add_of_containers(containers: &mut [ContainerFound], maps: &Maps) {
     for container in containers {
-        let disks: Vec<String> = container.disks.iter().map(|disk| word(disk)).collect();
+        let disks: Vec<String> = container.disks.iter().map(|disk| shell_word(disk)).collect();
         let several = container.volumes.len() > 1;
         for volume in container.volumes.iter_mut().filter(|volume| volume.refusal.is_none()) {
-            let name = if several { format!(" --name {}", word(&volume.name)) } else { String::new() };
+            let name = if several { format!(" --name {}", shell_word(&volume.name)) } else { String::new() };
             // A map of a disk that the volume does not lie on would be refused.
             let own: Vec<String> =
                 volume.slots.iter().filter(|slot| slot.current).filter_map(|slot| slot.disk.clone()).collect();
-            let members = format!("{}{name}{}", disks.join(" "), maps.options(&own, word));
+            let members = format!("{}{name}{}", disks.join(" "), maps.options(&own));
             let short = short_of(&volume.name, &container.id);
             let Some(content) = &volume.content else { continue };
             volume.next = of_content(content, &members, "", &short);
@@ -93,12 +94,12 @@ fn of_group(group: &VolumeGroup, arrays: &[ArrayFound], maps: &Maps) -> Vec<Next
 fn of_inner(members: &str, what: &str, name: &str, file: &str, listers: &[Lister]) -> Vec<Next> {
     let copy = Next {
         what: format!("copies {what} into {file}"),
-        command: format!("mdspace read {members} --inner {} --output {}", word(name), word(file)),
+        command: format!("mdspace read {members} --inner {} --output {}", shell_word(name), shell_word(file)),
     };
     let mut next = vec![copy, in_file("lists the files in the copy", listers, file)];
     if is_fuse_there() {
         let directory = file.strip_suffix(".img").unwrap_or(file);
-        next.push(served(&format!("{members} --inner {}", word(name)), directory));
+        next.push(served(&format!("{members} --inner {}", shell_word(name)), directory));
     }
     next
 }
@@ -111,7 +112,7 @@ fn is_fuse_there() -> bool {
 fn served(arguments: &str, directory: &str) -> Next {
     Next {
         what: format!("without a copy: the file {directory}/array, until ctrl-C"),
-        command: format!("mkdir -p {0} && mdspace serve {arguments} --read-only --fuse {0}", word(directory)),
+        command: format!("mkdir -p {0} && mdspace serve {arguments} --read-only --fuse {0}", shell_word(directory)),
     }
 }
 
@@ -128,8 +129,8 @@ fn members_of(owner: &str, arrays: &[ArrayFound]) -> Vec<String> {
 
 /// Members for a shell, with their maps: without a map a hole of an image reads as data.
 fn words(members: &[String], maps: &Maps) -> String {
-    let words: Vec<String> = members.iter().map(|member| word(member)).collect();
-    words.join(" ") + &maps.options(members, word)
+    let words: Vec<String> = members.iter().map(|member| shell_word(member)).collect();
+    words.join(" ") + &maps.options(members)
 }
 
 /// The ways to list the files of a file system.
@@ -173,7 +174,7 @@ fn of_content(content: &Layer, members: &str, inner: &str, short: &str) -> Vec<N
     let image = format!("{short}.img");
     let mut next = vec![Next {
         what: format!("copies it into {image}"),
-        command: format!("mdspace read {members}{inner} --output {}", word(&image)),
+        command: format!("mdspace read {members}{inner} --output {}", shell_word(&image)),
     }];
     if let Some(listers) = listers_of(content.kind) {
         next.push(in_file("lists the files in the copy", listers, &image));
@@ -185,7 +186,7 @@ fn of_content(content: &Layer, members: &str, inner: &str, short: &str) -> Vec<N
 }
 
 fn in_file(what: &str, listers: &[Lister], file: &str) -> Next {
-    let arguments: Vec<String> = listers.iter().map(|(_, _, text)| text.replace("FILE", &word(file))).collect();
+    let arguments: Vec<String> = listers.iter().map(|(_, _, text)| text.replace("FILE", &shell_word(file))).collect();
     let listers: Vec<(&str, &str, &str)> = listers
         .iter()
         .zip(&arguments)
@@ -237,32 +238,9 @@ fn short_of(name: &str, id: &str) -> String {
     if is_plain && !name.starts_with('-') { format!("md-{name}") } else { format!("md-{}", &id[..8.min(id.len())]) }
 }
 
-/// A word for a shell. Names that need it are quoted already, by [`crate::names::name_of`].
-pub(crate) fn word(name: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:@+,".contains(&byte);
-    if name.starts_with("$'") || !name.is_empty() && name.bytes().all(is_plain) {
-        return name.to_owned();
-    }
-    format!("'{}'", name.replace('\'', r"'\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_are_safe_for_a_shell() {
-        for (name, expected) in [
-            ("disk1.img:3", "disk1.img:3"),
-            ("my disk.img", "'my disk.img'"),
-            ("a'b;rm", r"'a'\''b;rm'"),
-            ("$(id)", "'$(id)'"),
-            (r"$'a\x1b'", r"$'a\x1b'"),
-            ("", "''"),
-        ] {
-            assert_eq!(word(name), expected);
-        }
-    }
 
     #[test]
     fn a_program_that_is_missing_is_named_with_its_package() {

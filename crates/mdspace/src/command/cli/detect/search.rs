@@ -3,7 +3,6 @@
 //! The crate `search` finds it; this file opens the disks for reading, and prints the result with the next command.
 
 use crate::command::cli::arguments::DetectArguments;
-use crate::command::cli::detect::next::word;
 use crate::command::opening::members::expand;
 use crate::command::text::failure::Failure;
 use crate::command::text::geometry::GeometryText;
@@ -11,7 +10,7 @@ use crate::command::text::output::{print, print_json, tell};
 use crate::command::text::progress::Progress;
 use crate::command::text::size::Size;
 use crate::maps::Maps;
-use crate::names::name_of;
+use crate::names::{name_of, shell_word};
 use crate::place::{DiskFile, at_once, is_part, partition_of, resolve};
 use disk::table::{Partition, find};
 use disk::{Section, Source};
@@ -239,7 +238,7 @@ impl ShapeFound {
         };
         let geometry = geometry.to_string();
         let used: Vec<String> = answer.order.iter().flatten().map(name).collect();
-        let options = format!("--geometry {}{}", word(&geometry), maps.options(&used, word));
+        let options = format!("--geometry {}{}", shell_word(&geometry), maps.options(&used));
         let next = match is_readable {
             true => format!("mdspace read {options} --output array.img"),
             false => format!("mdspace read {options} --salvage --output array.img --map-out array.map"),
