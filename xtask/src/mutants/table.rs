@@ -773,6 +773,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         by: Seed(806_955),
     },
     Mutant {
+        name: "older-write-clears-a-loss",
+        broken: "a write clears, when it is answered, the mark of a later write over it that was lost",
+        by: Test("coalescing::writeback::a_write_that_was_requested_earlier_and_ends_later_clears_no_loss"),
+    },
+    Mutant {
         name: "loss-answered-over-amid-flush",
         broken: "a flush takes lost data for safe once a later write over it is answered from memory",
         by: Seed(2_025_367),

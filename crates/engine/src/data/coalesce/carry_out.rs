@@ -95,7 +95,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             }
             Err(error) => Err(error),
         };
-        self.end_buffering(&batch.buffered, &written, over_lost);
+        // The locks are still held, so that no later write of the same bytes is under way.
+        self.note_losses(&batch, &written, over_lost.as_deref());
+        self.end_buffering(&batch.buffered, &written, over_lost.as_deref());
         drop(batch.locks);
         written
     }
@@ -106,9 +108,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     async fn write_marked(&self, parity: &Parity, batch: &WriteBatch, patches: &WriteSet) -> WriteResult {
         self.core.check_not_failed()?;
         // Data that was answered is owed by no member before it is written to one.
-        let lost = |error: ArrayError| match batch.is_answered {
-            true => ArrayError::new(ArrayErrorKind::Io, error.reason),
-            false => error,
+        let lost = |error: ArrayError| match batch.answered.is_empty() {
+            true => error,
+            false => ArrayError::new(ArrayErrorKind::Io, error.reason),
         };
         let mark = self.authority.mark_write(&patches.range()).await.map_err(lost)?;
         let marked = Marked::by::<M, A>(&mark);

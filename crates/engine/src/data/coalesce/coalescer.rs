@@ -175,11 +175,12 @@ impl Coalescer {
             true => write.patches.borrow().clone(),
             false => write.patches.take(),
         };
+        let answered = |write: &Rc<StripeWrite>| write.dirty.get().then(|| write.clone());
         let mut batch = WriteBatch {
             stripes: write.stripes.clone(),
             unit: write.unit,
             is_full: is_full(write),
-            is_answered: write.dirty.get(),
+            answered: answered(write).into_iter().collect(),
             patches: patches(write),
             locks: SmallVec::from_iter([lock(write)]),
             buffered: write.buffered.take(),
@@ -198,7 +199,7 @@ impl Coalescer {
             let Some(place) = writes.iter().position(follows) else { break };
             let next = writes.remove(place);
             batch.stripes.end = next.stripes.end;
-            batch.is_answered |= next.dirty.get();
+            batch.answered.extend(answered(&next));
             batch.patches.append(patches(&next));
             batch.locks.push(lock(&next));
             batch.buffered.extend(next.buffered.take());
@@ -253,8 +254,8 @@ pub(super) struct WriteBatch {
     pub(super) unit: Option<u32>,
     /// All bytes of all its stripes are given.
     pub(super) is_full: bool,
-    /// Some of it was answered from memory.
-    pub(super) is_answered: bool,
+    /// Those of its stripe writes that were answered from memory.
+    pub(super) answered: SmallVec<[Rc<StripeWrite>; 1]>,
     pub(super) patches: WriteSet,
     pub(super) locks: SmallVec<[OwnedLock; 1]>,
     /// Where the write buffer holds the data, the data of each stripe oldest first.

@@ -41,8 +41,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let answer = Answer::new(coalescer, Some(arrival), bytes);
         let from = WriteExtent { at, block: from };
         if let Some(batch) = self.start_at_once(parity, &answer, &from) {
-            self.write_batch(parity, batch).await?;
-            return self.written_to_members(&range);
+            return self.write_batch(parity, batch).await;
         }
         let mut answer = self.join_writes(parity, from, durability, answer);
         if let Some(write) = answer.only_caller() {
@@ -51,32 +50,26 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             yield_now().await;
             if let Some(batch) = self.coalescer.start_alone(&write, parity.stripe_bytes()) {
                 answer.writes.clear();
-                self.write_batch(parity, batch).await?;
-                return self.written_to_members(&range);
+                return self.write_batch(parity, batch).await;
             }
             self.share(&write);
         }
-        if !answer.is_early {
-            answer.await?;
-            return self.written_to_members(&range);
-        }
-        // What was lost here before is written again. If that fails, it is lost once more, perhaps before it is answered.
-        self.coalescer.written_over(&range);
+        let is_early = answer.is_early;
         answer.await?;
+        if !is_early {
+            if mutant!("older-write-clears-a-loss") {
+                self.coalescer.written_over(&range);
+            }
+            return Ok(());
+        }
         self.limit_dirty().await;
         if mutant!("loss-written-over") {
-            return self.written_to_members(&range);
+            self.coalescer.written_over(&range);
         }
         match self.coalescer.is_noted_lost(&range) {
             true => Err(lost()),
             false => Ok(()),
         }
-    }
-
-    /// A write is on the members: what was lost there before does not matter any more.
-    fn written_to_members(&self, range: &Range<u64>) -> WriteResult {
-        self.coalescer.written_over(range);
-        Ok(())
     }
 
     /// Starts a write that continues no other, to rows of one chunk that no other task has locked, if members answer at
@@ -99,7 +92,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             stripes: number..number + 1,
             unit: self.stripe_size_bytes(),
             is_full: false,
-            is_answered: false,
+            answered: SmallVec::new(),
             patches,
             locks: SmallVec::from_iter([lock]),
             buffered: Blocks::new(),
@@ -168,7 +161,13 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             }
             // A write of no stream does not wait for one, and none for what was answered already.
             let is_held_up = !is_answered && (is_dirty || stream.is_none() && coalescer.is_waited_for(&write));
+            let range = part.at..part.end();
             coalescer.add(&write, part);
+            if is_answered {
+                // What was lost here before is written again. If that fails, it is lost once more, perhaps before it is
+                // answered.
+                coalescer.written_over(&range);
+            }
             if !is_part || durability == Durability::Stable || is_held_up || holds_up {
                 coalescer.close(&write);
             }

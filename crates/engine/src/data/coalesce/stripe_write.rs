@@ -8,7 +8,7 @@ use crate::base::range_lock::OwnedLock;
 use crate::base::write_set::WriteSet;
 use crate::data::coalesce::streams::{Arrival, StreamKey};
 use crate::device::write_buffer::Blocks;
-use crate::seam::error::{ArrayError, ArrayErrorKind};
+use crate::seam::error::ArrayError;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -127,16 +127,6 @@ impl StripeWrite {
     /// Whether its data is on the members, or could not be written.
     pub(super) fn is_done(&self) -> bool {
         self.carrier.borrow().as_ref().map_or(self.phase.get(), |carrier| carrier.phase.get()) == Phase::Done
-    }
-
-    /// Whether its data could not be written. Known only for stripe writes that were answered. Data that members had no
-    /// room for is owed, and can be read.
-    pub(super) fn has_failed(&self) -> bool {
-        let failed = |write: &StripeWrite| {
-            let outcome = write.outcome.borrow();
-            matches!(&*outcome, Some(Err(error)) if error.kind != ArrayErrorKind::NoSpace)
-        };
-        self.carrier.borrow().as_ref().map_or_else(|| failed(self), |carrier| failed(carrier))
     }
 
     /// Whether the write buffer holds any of its data.

@@ -16,12 +16,14 @@
 //! * Data that cannot be written for another reason is lost. Reads of it and flushes fail until it is written again,
 //!   as the members still hold what was there before. All else goes on. It stays in the write buffer, so the process
 //!   after a kill tries once more, and does not take the members for right.
+//! * A loss is noted, and cleared by a later write, while that write holds its rows' locks. So no older write clears it,
+//!   whenever that one is answered.
 
 use crate::base::buffer::Buffer;
 use crate::base::write_set::{WriteExtent, WriteSet};
 use crate::base::yield_now::yield_now;
 use crate::core::authority::Authority;
-use crate::data::coalesce::coalescer::{Answer, Coalescer};
+use crate::data::coalesce::coalescer::{Answer, Coalescer, WriteBatch};
 use crate::data::coalesce::dirty_set::WriteBack;
 use crate::data::coalesce::stripe_write::{RequestId, StripeWrite, WriteResult};
 use crate::data::plane::DataPlane;
@@ -62,18 +64,9 @@ impl Coalescer {
         !dirty.writes.borrow().is_empty() || !dirty.lost.borrow().is_empty() || is_found()
     }
 
-    /// Whether any of a range is noted as lost.
+    /// Whether any of a range was answered and lost.
     pub(super) fn is_noted_lost(&self, range: &Range<u64>) -> bool {
         self.dirty.lost.borrow().touches(range)
-    }
-
-    /// Whether any of a range was answered and lost, or is about to be noted as that.
-    fn has_lost(&self, at: u64, bytes: u64) -> bool {
-        let is_here = |start: u64, end: u64| start < at + bytes && at < end;
-        let has_failed = |write: &StripeWrite| {
-            write.has_failed() && write.patches.borrow().extents().iter().any(|patch| is_here(patch.at, patch.end()))
-        };
-        self.is_noted_lost(&(at..at + bytes)) || self.dirty.writes.borrow().iter().any(|(write, _)| has_failed(write))
     }
 
     /// The dirty stripe writes with data of a range, and where that data is. The ranges are whole
@@ -132,8 +125,8 @@ impl Coalescer {
         self.dirty.writes.borrow_mut().retain(|(other, _)| !Rc::ptr_eq(other, write));
     }
 
-    /// Called when a range was written again: what was lost there does not matter any more.
-    pub(crate) fn written_over(&self, range: &Range<u64>) {
+    /// A range is written again, or what is answered there will be: what was lost before does not matter any more.
+    pub(super) fn written_over(&self, range: &Range<u64>) {
         if !self.dirty.lost.borrow().is_empty() {
             self.dirty.lost.borrow_mut().remove(range);
         }
@@ -231,12 +224,23 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// gave it: what is read to fill their blocks is older than what is lost.
     pub(super) fn over_lost(&self, data: &WriteSet) -> Option<Box<WriteSet>> {
         let has_lost = self.core.context.write_buffer.get().is_some_and(BufferedWrites::has_lost);
-        has_lost.then(|| Box::new(data.clone()))
+        (has_lost || self.coalescer.first_lost().is_some()).then(|| Box::new(data.clone()))
     }
 
-    /// The members have the data in these blocks, or it is lost. The locks are still held, so that no later write of
-    /// the same bytes is under way. What is lost, or what a failed array has not written, stays for the next assembly.
-    pub(super) fn end_buffering(&self, blocks: &[u32], written: &WriteResult, over_lost: Option<Box<WriteSet>>) {
+    /// Notes what was answered and could not be written, or that what was lost below a batch is written again.
+    pub(super) fn note_losses(&self, batch: &WriteBatch, written: &WriteResult, over_lost: Option<&WriteSet>) {
+        match written {
+            Ok(()) => over_lost.into_iter().flat_map(WriteSet::extents).for_each(|extent| {
+                self.coalescer.written_over(&(extent.at..extent.end()));
+            }),
+            Err(error) if error.kind == ArrayErrorKind::NoSpace => {}
+            Err(error) => batch.answered.iter().for_each(|write| self.lose(write, &error.reason)),
+        }
+    }
+
+    /// The members have the data in these blocks, or it is lost. What is lost, or what a failed array has not written,
+    /// stays for the next assembly.
+    pub(super) fn end_buffering(&self, blocks: &[u32], written: &WriteResult, over_lost: Option<&WriteSet>) {
         let buffer = self.core.context.write_buffer.get();
         let Some(buffer) = buffer.filter(|_| self.core.check_not_failed().is_ok()) else { return };
         let is_lost = written.as_ref().is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
@@ -274,12 +278,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     async fn write_out(&self, write: Rc<StripeWrite>, request: RequestId) {
         let outcome = poll_fn(|context| write.poll(request, context)).await;
         self.coalescer.release(&write);
-        match outcome {
-            Err(error) if error.kind == ArrayErrorKind::NoSpace => self.coalescer.dirty.is_owed.set(true),
-            Err(error) => self.lose(&write, &error.reason),
-            Ok(()) => write.patches.borrow().extents().iter().for_each(|patch| {
-                self.coalescer.written_over(&(patch.at..patch.end()));
-            }),
+        if outcome.is_err_and(|error| error.kind == ArrayErrorKind::NoSpace) {
+            self.coalescer.dirty.is_owed.set(true);
         }
     }
 
@@ -349,7 +349,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 into[(range.start - at) as usize..(range.end - at) as usize].copy_from_slice(&again);
             }
         }
-        if self.coalescer.has_lost(at, bytes) {
+        if self.coalescer.is_noted_lost(&(at..at + bytes)) {
             return Err(lost());
         }
         for patch in self.coalescer.dirty_in(at, bytes) {

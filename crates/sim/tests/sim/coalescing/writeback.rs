@@ -4,7 +4,9 @@
 use super::scene::{CHUNK_BYTES, DATA_OFFSET, KIB, Scene};
 use engine::{AssembleOptions, Clock, Durability, WriteBack};
 use format::geometry::Level;
+use futures_util::future::join;
 use mdspace_sim::Random;
+use std::cell::Cell;
 use std::time::Duration;
 
 #[test]
@@ -195,6 +197,45 @@ fn dirty_data_that_cannot_be_written_fails_the_flush() {
     let write = scene.array.write(scene.stripe_bytes, block, Durability::Ordinary);
     let written = scene.world.run(write, || false).expect("not stopped");
     assert!(written.is_err(), "nor is any more answered");
+}
+
+#[test]
+fn a_write_that_was_requested_earlier_and_ends_later_clears_no_loss() {
+    let scene = Scene::new(Level::Raid5, 4);
+    scene.write_back(WriteBack::All);
+    let (array, stripe) = (&scene.array, scene.stripe_bytes);
+    let has_ended = Cell::new(false);
+    // From the end of stripe 1 into the second chunk of stripe 2, which is written long after the rest.
+    let earlier = async {
+        let block = array.pool().copy_of(&vec![1; (CHUNK_BYTES + 8192) as usize]);
+        array.write(2 * stripe - 4096, block, Durability::Stable).await.expect("what it writes is readable");
+        has_ended.set(true);
+    };
+    let later = async {
+        let clock = scene.world.clock();
+        clock.sleep_until(clock.now() + Duration::from_millis(10)).await;
+        let found = array.read(2 * stripe - 4096, array.pool().take(4096)).await.expect("it is readable");
+        assert!(found[..] == [1; 4096], "this part of the earlier write is on the members");
+        let unreadable = DATA_OFFSET + 2 * CHUNK_BYTES - 8192..DATA_OFFSET + 2 * CHUNK_BYTES - 4096;
+        scene.members.iter().for_each(|member| member.faults().latent.borrow_mut().push(unreadable.clone()));
+        let block = array.pool().copy_of(&[2; 6144]);
+        array.write(2 * stripe - 6144, block, Durability::Ordinary).await.expect("it is answered from memory");
+        array.flush().await.expect_err("what was answered is lost");
+        assert!(!has_ended.get());
+    };
+    let life = async {
+        // The array is marked dirty before member 7 is slow.
+        scene.write(0, 4096).await;
+        array.flush().await.expect("nothing fails");
+        scene.members[7].faults().writes_slower_by.set(50_000_000);
+        join(earlier, later).await;
+        array.flush().await.expect_err("it is lost still");
+        let read = array.read(2 * stripe - 4096, array.pool().take(4096)).await;
+        assert!(read.is_err(), "what the earlier write left there is no answer");
+        scene.write(stripe, stripe).await;
+        array.flush().await.expect("it was written over");
+    };
+    scene.world.run(life, || false).expect("the run is not stopped");
 }
 
 #[test]
