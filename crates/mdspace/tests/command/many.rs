@@ -396,3 +396,56 @@ fn a_web_page_creates_arrays_only_by_its_token_and_overwrites_nothing() {
     rustix::process::kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
+
+#[test]
+fn a_member_is_found_by_any_path_of_its_file() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M --assume-clean a b c").ok();
+    std::os::unix::fs::symlink("b", here.path().join("by-id-b")).expect("a link of our own");
+    let server = Server::of(&here, "serve a by-id-b c");
+    here.run("fail none").expect(2, &["none"]);
+    here.run("fail b").ok();
+    here.run("remove ./b").ok();
+    let c = here.path().join("c").display().to_string();
+    here.run(&format!("fail {c}")).ok();
+    let status = parsed(&here.run("status --json").ok().text());
+    let left: Vec<_> = status["members"].as_array().expect("a list").iter().map(|one| &one["name"]).collect();
+    assert_eq!(left, ["a", "c"], "{status}");
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_number_of_mdadms_words_stays_with_its_array_while_that_has_a_server() {
+    let here = Workplace::new();
+    for (name, members) in [("data", "a b"), ("music", "c d"), ("data", "e f")] {
+        here.run(&format!("create --level 1 --size 8M --assume-clean --name {name} {members}")).ok();
+    }
+    let mut servers = ["a b", "c d", "e f"].map(|members| Some(Server::of(&here, &format!("serve {members}"))));
+    let scan = here.run("mdadm --detail --scan").ok().text();
+    let mut paths: Vec<&str> = scan.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+    paths.sort_unstable();
+    assert_eq!(paths, ["/dev/md/data", "/dev/md/data_0", "/dev/md/music"], "{scan}");
+    let numbered = || {
+        let text = here.run("mdadm --detail /dev/md/music --export").ok().text();
+        text.lines().find_map(|line| Some(line.strip_prefix("MD_UUID=")?.to_owned())).expect("a uuid")
+    };
+    let music = numbered();
+    let by_number = |number: u32| {
+        let ran = here.run(&format!("mdadm --detail --export /dev/md{number}"));
+        ran.text().contains(&music).then_some(number)
+    };
+    let number = (125..128).find_map(by_number).expect("it has a number");
+    // Others end, and one hangs: neither takes its number.
+    here.run("mdadm --stop /dev/md/data").ok();
+    assert_eq!(by_number(number), Some(number));
+    let other = (125..128).find(|other| *other != number && here.run(&format!("mdadm -Q /dev/md{other}")).status == 0);
+    let other = other.expect("the second array of that name");
+    here.run(&format!("mdadm --stop /dev/md{other}")).ok();
+    here.run(&format!("mdadm --stop /dev/md{other}")).expect(1, &[&format!("md{other}")]);
+    assert_eq!(by_number(number), Some(number));
+    here.run("stop").ok();
+    for server in servers.iter_mut().filter_map(Option::take) {
+        assert_eq!(server.wait(), Some(0));
+    }
+}

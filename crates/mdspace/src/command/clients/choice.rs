@@ -3,7 +3,7 @@
 //!
 //! Nothing is guessed: where several arrays fit, the refusal lists each with the line that chooses it.
 
-use crate::command::clients::served::{Answer, Served, ask_all, is_listening};
+use crate::command::clients::served::{Answer, ArrayView, Served, ask_all, is_listening};
 use crate::command::opening::members::ArrayUuid;
 use crate::command::opening::sockets::{control_sockets, harmless};
 use crate::command::text::failure::Failure;
@@ -152,17 +152,21 @@ fn has_uuid(word: &OsStr, served: &Served) -> bool {
     }
 }
 
-/// An existing file is compared by its path, any other word with the names in the status.
 fn has_member(word: &OsStr, served: &Served) -> bool {
-    let Some(array) = served.array() else { return false };
-    let mut names = array.members.iter().map(|member| &member.name);
+    served.array().is_some_and(|array| member_of(word, array).is_some())
+}
+
+/// The name in the status of the member that `word` means. An existing file is compared by its path, as links to it and other
+/// directories have other words for it; any other word with the names.
+pub(crate) fn member_of<'a>(word: &OsStr, array: &'a ArrayView) -> Option<&'a str> {
+    let mut names = array.members.iter().map(|member| &*member.name);
     let Ok(file) = Path::new(word).canonicalize() else {
         let word = name_of(Path::new(word));
-        return names.any(|name| *name == word);
+        return names.find(|name| *name == word);
     };
     // Names are relative to the server's directory.
     let directory = PathBuf::from(format!("/proc/{}/cwd", array.served.pid));
-    names.any(|name| directory.join(path_of(name)).canonicalize().is_ok_and(|path| path == file))
+    names.find(|name| directory.join(path_of(name)).canonicalize().is_ok_and(|path| path == file))
 }
 
 /// The words that choose `one` among `served`.

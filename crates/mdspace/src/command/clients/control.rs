@@ -4,12 +4,13 @@ use crate::command::clients::arguments::{
     AddArguments, ChangeArguments, MemberOfServedArguments, ReAddArguments, ReplaceArguments, SetArguments,
     StatusArguments, StopArguments,
 };
-use crate::command::clients::choice::{self, Wanted};
+use crate::command::clients::choice::{self, Wanted, member_of};
 use crate::command::clients::figures::{Figures, Pace};
 use crate::command::clients::files;
 use crate::command::clients::interval::Intervals;
 use crate::command::clients::iostat::measures;
 use crate::command::clients::report::StatusView;
+use crate::command::clients::served::ArrayView;
 use crate::command::locate;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{clear_screen, print, print_json, print_states};
@@ -85,7 +86,7 @@ fn pace(client: &Client, before: &Measures) -> Result<Option<Pace>, Failure> {
 
 /// Runs `mdspace fail` (`route` `fail`) and `mdspace remove` (`remove`).
 pub(crate) fn change_member(arguments: &MemberOfServedArguments, route: &str) -> Result<(), Failure> {
-    let request = json!(MemberRequest { member: named(&arguments.member)? });
+    let request = json!(MemberRequest { member: named(&arguments.change, &arguments.member)? });
     change_of(&arguments.change, Some(&arguments.member), &format!("/v1/members/{route}"), &request).map(drop)
 }
 
@@ -107,7 +108,7 @@ pub(crate) fn re_add(arguments: &ReAddArguments) -> Result<(), Failure> {
 pub(crate) fn replace(arguments: &ReplaceArguments) -> Result<(), Failure> {
     let ReplaceArguments { old, new, force, change: by } = arguments;
     let with = new.as_ref().map(|new| absolute(new)).transpose()?;
-    let request = json!(ReplaceRequest { member: named(old)?, with, force: *force });
+    let request = json!(ReplaceRequest { member: named(by, old)?, with, force: *force });
     change_of(by, Some(old), "/v1/members/replace", &request).map(drop)
 }
 
@@ -128,8 +129,13 @@ fn change_of(by: &ChangeArguments, member: Option<&OsStr>, route: &str, request:
     Ok(body)
 }
 
-/// A member's name. For the path of an existing file, its absolute path.
-fn named(word: &OsStr) -> Result<String, Failure> {
+/// The member's name in the status, if the array has one that `word` means. Else an absolute path, of an existing file.
+fn named(by: &ChangeArguments, word: &OsStr) -> Result<String, Failure> {
+    let wanted = Wanted { member: Some(word), ..by.control.wanted() };
+    let status = client(&wanted)?.get("/v1/status")?;
+    if let Some(name) = ArrayView::deserialize(&status).ok().as_ref().and_then(|array| member_of(word, array)) {
+        return Ok(name.to_owned());
+    }
     let path = Path::new(word);
     match word.to_str() {
         _ if word.as_bytes().contains(&b'/') && path.exists() => absolute(path),

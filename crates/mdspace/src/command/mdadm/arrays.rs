@@ -5,8 +5,9 @@
 use super::examine::reason;
 use super::map;
 use super::{Trouble, note};
+use crate::command::clients::served::{PATIENCE, is_listening};
 use crate::command::opening::members::ArrayUuid;
-use crate::command::opening::sockets::control_sockets;
+use crate::command::opening::sockets::{control_sockets, named_after};
 use crate::command::text::level::{parse_layout, parse_level};
 use crate::names::path_of;
 use control::Client;
@@ -16,10 +17,6 @@ use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// How long a server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The fields of a served array's status that mdadm shows.
 #[derive(Debug, Clone, Deserialize)]
@@ -172,11 +169,24 @@ pub(super) fn all() -> Vec<Array> {
         }
     });
     let asked: Vec<(PathBuf, Status)> = asked.collect();
-    let named: Vec<(String, String)> =
-        asked.iter().map(|(_, status)| (status.uuid.clone(), status.name.clone())).collect();
-    let devices = map::devices(&named, &map::read());
+    let named: Vec<[String; 3]> =
+        asked.iter().map(|(_, status)| [status.uuid.clone(), status.metadata.clone(), status.name.clone()]).collect();
+    let devices = map::assign(&named, &has_server);
     let arrays = asked.into_iter().zip(devices);
     arrays.map(|((socket, status), (number, path))| Array { socket, status, number, path }).collect()
+}
+
+/// Whether a server listens for the array with this uuid, also one that does not answer.
+pub(super) fn has_server(uuid: &str) -> bool {
+    let plain = |uuid: &str| uuid.replace(':', "");
+    // Sockets are called by the uuid as it is on the members; mdadm prints the words of some as numbers.
+    let other = uuid.parse().ok().map(|uuid: ArrayUuid| plain(&uuid.with_words_reversed().to_string()));
+    let names = [Some(plain(uuid)), other];
+    control_sockets().into_iter().any(|socket| {
+        let (_, short) = named_after(&socket);
+        let is_its = names.iter().flatten().any(|uuid| !short.is_empty() && uuid.starts_with(&short));
+        is_its && is_listening(&socket)
+    })
 }
 
 /// The status in a reply.

@@ -3,7 +3,7 @@
 //! As with mdadm, an array of listed members that has fewer than last time starts only with `--run` or `--force`.
 //! `--update=` changes the members by `mdspace update` before the array is served. Facts: mdadm 4.2's `Assemble.c`.
 
-use super::arrays::{Array, Status, all, find, read as status_in};
+use super::arrays::{Array, Status, all, find, has_server, read as status_in};
 use super::examine::{array_uuid, check_version, config, read};
 use super::incremental;
 use super::map::{self, Entry};
@@ -66,8 +66,9 @@ pub(super) fn start(start: &Start) -> Result<Status, Trouble> {
 
 /// As [`start`], with a number for the device, if its path says none.
 pub(super) fn start_as(start: &Start, number: Option<u32>) -> Result<Status, Trouble> {
-    let served = all();
-    let taken: Vec<u32> = served.iter().map(|array| array.number).collect();
+    all(); // an array that has no number yet gets one
+    let taken: Vec<u32> =
+        map::read().iter().filter(|entry| has_server(&entry.uuid)).map(|entry| entry.number).collect();
     let of_path = start.device.as_deref().and_then(map::number_in);
     let number = of_path.or(number).unwrap_or_else(|| map::free_number(&taken));
     let line = Line::of("serve")
@@ -90,8 +91,7 @@ pub(super) fn start_as(start: &Start, number: Option<u32>) -> Result<Status, Tro
     };
     let path = start.device.clone().unwrap_or_else(named);
     let entry = Entry { number, metadata: metadata.clone(), uuid: uuid.clone(), path };
-    let uuids: Vec<String> = served.iter().map(|array| array.status.uuid.clone()).collect();
-    map::add(&entry, &uuids)?;
+    map::add(&entry, &has_server)?;
     incremental::forget(uuid)?;
     Ok(status)
 }

@@ -1,9 +1,9 @@
 //! The names of served arrays as devices: `/dev/md0`, `/dev/md/data`.
 //!
-//! A file beside the control sockets says by which device an array was created or assembled, in lines like those of
-//! mdadm's own map (`md0 1.2 UUID /dev/md/data`). Only `--create` and `--assemble` write it. An array that it does not
-//! name has the number that is its name, or one from 127 down, as with mdadm. Lines of arrays that are no longer served
-//! count for nothing. Facts: mdadm 4.2's `mapfile.c`; its naming of devices (`mdopen.c`).
+//! A file beside the control sockets says which device an array is, in lines like those of mdadm's own map
+//! (`md0 1.2 UUID /dev/md/data`). An array that it does not name has the number that is its name, or one from 127 down, as
+//! with mdadm. Whatever it is called first it keeps, as long as it has a server: a number never comes to mean another array
+//! that is served. Facts: mdadm 4.2's `mapfile.c`; its naming of devices (`mdopen.c`).
 
 use super::text::without_host;
 use crate::command::opening::sockets::own_directory;
@@ -52,9 +52,40 @@ pub(super) fn read() -> Vec<Entry> {
     path.and_then(|path| std::fs::read_to_string(path).ok()).map(|text| parse(&text)).unwrap_or_default()
 }
 
-/// Adds a line, and leaves out those of arrays that are not `served` and of the same device.
-pub(super) fn add(entry: &Entry, served: &[String]) -> Result<(), Failure> {
-    let is_kept = |old: &Entry| old.uuid != entry.uuid && old.number != entry.number && served.contains(&old.uuid);
+/// The device of each served array, given by uuid, metadata and name. It keeps what it is called now.
+pub(super) fn assign(arrays: &[[String; 3]], has_server: &dyn Fn(&str) -> bool) -> Vec<(u32, String)> {
+    let named: Vec<(String, String)> = arrays.iter().map(|[uuid, _, name]| (uuid.clone(), name.clone())).collect();
+    let kept = |map: Vec<Entry>| map.into_iter().filter(|entry| has_server(&entry.uuid)).collect::<Vec<_>>();
+    let map = kept(read());
+    let found = devices(&named, &map);
+    if arrays.iter().all(|[uuid, ..]| map.iter().any(|entry| entry.uuid == *uuid)) {
+        return found;
+    }
+    let mut assigned = found.clone();
+    let noted = rewrite("mdadm.map", |text| {
+        let map = kept(parse(text)); // another process may have assigned some meanwhile
+        assigned = devices(&named, &map);
+        let entries = arrays.iter().zip(&assigned).map(|([uuid, metadata, _], (number, path))| Entry {
+            number: *number,
+            metadata: metadata.clone(),
+            uuid: uuid.clone(),
+            path: path.clone(),
+        });
+        let new = entries.filter(|entry| !map.iter().any(|old| old.uuid == entry.uuid));
+        map.iter().cloned().chain(new).map(|entry| entry.line()).collect()
+    });
+    match noted {
+        Ok(()) => assigned,
+        Err(error) => {
+            tracing::debug!("{}", error.reason());
+            found
+        }
+    }
+}
+
+/// Adds a line, and leaves out those of arrays without a server and of the same device.
+pub(super) fn add(entry: &Entry, has_server: &dyn Fn(&str) -> bool) -> Result<(), Failure> {
+    let is_kept = |old: &Entry| old.uuid != entry.uuid && old.number != entry.number && has_server(&old.uuid);
     rewrite("mdadm.map", |text| {
         let kept: String = parse(text).iter().filter(|old| is_kept(old)).map(Entry::line).collect();
         format!("{kept}{}", entry.line())
@@ -99,10 +130,10 @@ pub(super) fn name_in(word: &str) -> Option<&str> {
     name.filter(|name| !name.is_empty() && !name.contains('/'))
 }
 
-/// The device of each of `arrays`, given by uuid and name: its number, and its path.
+/// The device of each of `arrays`, given by uuid and name: its number, and its path. `map` is of arrays that have a server.
 pub(super) fn devices(arrays: &[(String, String)], map: &[Entry]) -> Vec<(u32, String)> {
     let mapped = |uuid: &str| map.iter().rev().find(|entry| entry.uuid == uuid);
-    let mut taken: Vec<u32> = arrays.iter().filter_map(|(uuid, _)| Some(mapped(uuid)?.number)).collect();
+    let mut taken: Vec<u32> = map.iter().map(|entry| entry.number).collect();
     let named = |name: &str| number_in(&format!("/dev/md{}", without_host(name)));
     let mut numbers: Vec<Option<u32>> = Vec::new();
     for (uuid, name) in arrays {
@@ -112,19 +143,33 @@ pub(super) fn devices(arrays: &[(String, String)], map: &[Entry]) -> Vec<(u32, S
         taken.extend(number);
         numbers.push(number);
     }
+    let mut paths: Vec<String> = map.iter().map(|entry| entry.path.clone()).collect();
     let pairs = arrays.iter().zip(numbers).map(|((uuid, name), number)| {
         let number = number.unwrap_or_else(|| {
             let free = free_number(&taken);
             taken.push(free);
             free
         });
-        let by_name = || match without_host(name) {
-            "" => format!("/dev/md{number}"),
-            own => format!("/dev/md/{own}"),
-        };
-        (number, mapped(uuid).map_or_else(by_name, |entry| entry.path.clone()))
+        let path = mapped(uuid).map(|entry| entry.path.clone()).unwrap_or_else(|| {
+            let path = free_path(number, without_host(name), &paths);
+            paths.push(path.clone());
+            path
+        });
+        (number, path)
     });
     pairs.collect()
+}
+
+/// The path of an array with this name that is not taken: a second `data` is `data_0`, as with mdadm.
+fn free_path(number: u32, name: &str, taken: &[String]) -> String {
+    if name.is_empty() {
+        return format!("/dev/md{number}");
+    }
+    let is_kept = |c: char| c.is_alphanumeric() || "._-+:".contains(c);
+    let name: String = name.chars().map(|c| if is_kept(c) { c } else { '_' }).collect();
+    let others = (0..).map(|other| format!("/dev/md/{name}_{other}"));
+    let mut paths = std::iter::once(format!("/dev/md/{name}")).chain(others);
+    paths.find(|path| !taken.contains(path)).expect("there are more paths than arrays")
 }
 
 /// The highest number from 127 down that is not taken; above that, if all are.
@@ -168,7 +213,16 @@ mod tests {
     fn every_array_has_one_device_and_those_of_the_map_keep_theirs() {
         let map = parse("md5 1.2 u1 /dev/md/data\nnonsense\nmd127 1.0 u2 /dev/md/a b\n");
         assert_eq!(map[1].path, "/dev/md/a b");
-        let arrays = [("u1", "host:0"), ("u3", "host:0"), ("u4", "music"), ("u5", ""), ("u2", "b"), ("u6", "host:5")];
+        let arrays = [
+            ("u1", "host:0"),
+            ("u3", "host:0"),
+            ("u4", "music"),
+            ("u5", ""),
+            ("u2", "b"),
+            ("u6", "host:5"),
+            ("u7", "music"),
+            ("u8", "my films\u{e4}/x"),
+        ];
         let arrays: Vec<(String, String)> =
             arrays.iter().map(|(uuid, name)| ((*uuid).into(), (*name).into())).collect();
         let expected = [
@@ -178,6 +232,8 @@ mod tests {
             (125, "/dev/md125"),
             (127, "/dev/md/a b"),
             (124, "/dev/md/5"),
+            (123, "/dev/md/music_0"),
+            (122, "/dev/md/my_films\u{e4}_x"),
         ];
         let expected: Vec<(u32, String)> = expected.iter().map(|(number, path)| (*number, (*path).into())).collect();
         assert_eq!(devices(&arrays, &map), expected);
