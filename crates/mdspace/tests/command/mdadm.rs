@@ -3,6 +3,7 @@
 
 use crate::support::nbd::Nbd;
 use crate::support::{END_TIMEOUT, Run, Server, Workplace, ends_within, parsed};
+use crate::update::turned;
 use rustix::process::{Pid, PidfdFlags, Signal, getsid, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
@@ -292,8 +293,9 @@ fn flags_are_set_and_cleared_and_any_spare_replaces_a_member() {
     place.mdadm("/dev/md0 --replace a").expect(0, &[&marked]);
     place.here.run("wait healthy").ok();
     while rows().contains("rebuilding") {}
-    assert!(rows().contains(&format!("active sync   {}\n", place.path("c"))), "{}", rows());
-    place.mdadm("/dev/md0 --remove a d").ok();
+    // Of two spares md takes the one that came last.
+    assert!(rows().contains(&format!("active sync writemostly   {}\n", place.path("d"))), "{}", rows());
+    place.mdadm("/dev/md0 --remove a c").ok();
     place.here.run("replace b").expect(2, &["the array has no spare", "name the new member"]);
     place.mdadm("-S /dev/md0").ok();
     let examined = parsed(&place.here.run("examine --json b d").ok().text());
@@ -448,9 +450,14 @@ fn a_member_that_its_array_left_behind_is_zeroed_and_added_as_a_new_one() {
     let place = Place::new(&["a", "b", "c"]);
     place.mdadm("-C /dev/md0 -l1 -n2 --assume-clean a b").ok();
     place.mdadm("/dev/md0 -f b -r b").ok();
-    place.mdadm("/dev/md0 -a b").expect(1, &["b"]); // without a bitmap nothing says what it lacks
     place.mdadm("--zero-superblock b").ok();
     place.mdadm("/dev/md0 -a b").ok();
+    place.here.run("wait healthy").ok();
+    // Without a bitmap nothing says what it lacks.
+    place.mdadm("/dev/md0 -f b -r b --re-add b").expect(1, &["b"]);
+    place.mdadm("/dev/md0 -a b").expect(0, &[&format!("mdadm: added {}", place.path("b"))]);
+    place.here.run("wait healthy").ok();
+    place.mdadm("/dev/md0 -f b -r b -a b").expect(0, &[&format!("mdadm: added {}", place.path("b"))]);
     place.here.run("wait healthy").ok();
     place.mdadm("-S /dev/md0").ok();
     place.mdadm("--zero-superblock b").expect(2, &["--force"]); // nothing tells that it is not needed
@@ -460,6 +467,61 @@ fn a_member_that_its_array_left_behind_is_zeroed_and_added_as_a_new_one() {
     place.mdadm("-A /dev/md0 a b").ok();
     place.mdadm("/dev/md0 --add c").ok(); // its own spare
     assert!(place.here.run("mdstat").ok().text().contains(" c[2](S) "), "{}", place.here.run("mdstat").ok().text());
+}
+
+/// Each part of a mirror that was used apart has data of its own.
+#[test]
+fn a_member_that_was_used_without_the_others_is_not_added_to_them() {
+    let place = Place::new(&["a", "b"]);
+    place.mdadm("-C /dev/md0 -l1 -n2 --assume-clean a b").ok();
+    place.mdadm("-S /dev/md0").ok();
+    for (member, starts) in [("b", 1), ("a", 3)] {
+        for _ in 0..starts {
+            place.mdadm(&format!("-A -R /dev/md0 {member}")).ok();
+            place.here.run("scrub").ok();
+            place.mdadm("-S /dev/md0").ok();
+        }
+    }
+    place.mdadm("-A -R /dev/md0 a").ok();
+    place.mdadm("/dev/md0 -a b").expect(1, &["was a member of this array"]);
+    place.mdadm("/dev/md0 -a b --force").ok();
+    place.here.run("wait healthy").ok();
+}
+
+#[test]
+fn an_array_without_its_journal_is_only_read() {
+    let place = Place::new(&["a", "b", "c", "j"]);
+    place.mdadm("-C /dev/md0 -l5 -n3 a b c --write-journal j").ok();
+    place.here.run("wait sync").ok();
+    place.mdadm("-S /dev/md0").ok();
+    let is_read_only = || parsed(&place.here.run("status --json").ok().text())["read_only"].clone();
+    place.mdadm("-A /dev/md0 a b c").expect(1, &["write journal"]);
+    place.mdadm("-A /dev/md0 a b c --force").expect(0, &["Journal is missing or stale, starting array read only."]);
+    assert_eq!(is_read_only(), true);
+    place.mdadm("-S /dev/md0").ok();
+    for member in ["a", "b", "c"] {
+        place.mdadm(&format!("-I {member}")).expect(0, &["not enough to start"]);
+    }
+    place.mdadm("-R /dev/md0").expect(0, &["Trying to run with missing journal device"]);
+    assert_eq!(is_read_only(), true);
+    place.mdadm("-S /dev/md0").ok();
+    place.says("-A /dev/md0 a b c j", "mdadm: /dev/md0 has been started with 3 drives");
+}
+
+#[test]
+fn superblocks_of_the_other_byte_order_are_shown_and_taken() {
+    let place = Place::new(&["a", "b"]);
+    place.mdadm("-C /dev/md0 -l1 -n2 -e0.90 --assume-clean a b").ok();
+    place.mdadm("-S /dev/md0").ok();
+    let shown = place.mdadm("-E --metadata=0 a").ok().text();
+    place.mdadm("-E --metadata=0.swap a").expect(1, &["No md superblock detected on a."]);
+    for (member, contents) in ["a", "b"].into_iter().zip(place.here.contents(&["a", "b"])) {
+        std::fs::write(place.here.path().join(member), turned(contents)).expect("written");
+    }
+    place.mdadm("-E a").expect(1, &["one of the other byte order"]);
+    assert_eq!(place.mdadm("-E --metadata=0.swap a").ok().text(), shown);
+    place.mdadm("-A /dev/md0 a b").expect(1, &["one of the other byte order"]);
+    place.says("-A /dev/md0 --update=byteorder a b", "mdadm: /dev/md0 has been started with 2 drives.");
 }
 
 #[test]

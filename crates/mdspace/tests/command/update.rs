@@ -214,7 +214,7 @@ fn metadata_0_90_becomes_1_0_with_its_uuid_and_its_data() {
 }
 
 /// A superblock 0.90 as a machine of the other byte order writes it.
-fn turned(mut member: Vec<u8>) -> Vec<u8> {
+pub(crate) fn turned(mut member: Vec<u8>) -> Vec<u8> {
     let at = member.len() - (64 << 10);
     let (words, _) = member[at..at + 4096].as_chunks_mut::<4>();
     words.iter_mut().for_each(|word| word.reverse());

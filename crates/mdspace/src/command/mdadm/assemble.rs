@@ -53,7 +53,7 @@ impl Start {
             bitmap: bitmap.map(absolute).or(self.bitmap),
             backup: path("backup-file"),
             force: words.has("force"),
-            is_read_only: words.has("readonly"),
+            is_read_only: words.has("readonly") || self.is_read_only,
             ..self
         }
     }
@@ -148,9 +148,9 @@ pub(super) fn run(words: &Words) -> Result<u8, Trouble> {
             if words.has("metadata") && !is_listed {
                 return Err(Trouble::refused("--metadata: not yet without the members"));
             }
-            if is_listed {
-                check_count(words, &start)?;
-            }
+            // Members of the other byte order are counted once they are turned.
+            let is_turned = words.value("update").as_deref() == Some("byteorder");
+            let start = if is_listed && !is_turned { check_count(words, start)? } else { start };
             one(words, start)
         }
     }
@@ -266,6 +266,8 @@ fn one(words: &Words, wanted: Start) -> Result<u8, Trouble> {
         }
     }
     update(words, &wanted)?;
+    let is_turned = words.value("update").as_deref() == Some("byteorder");
+    let wanted = if is_turned { check_count(words, wanted)? } else { wanted };
     let status = start(&wanted)?;
     if !words.is_quiet() {
         let device = wanted.device.as_deref().unwrap_or(&status.name);
@@ -296,8 +298,9 @@ fn started(device: &str, status: &Status) -> String {
     text + "."
 }
 
-/// Refuses an array that would start with fewer members than last time, unless the user insists.
-fn check_count(words: &Words, start: &Start) -> Result<(), Trouble> {
+/// Refuses an array that would start with fewer members than last time, unless the user insists. Without its journal it
+/// is only read.
+fn check_count(words: &Words, start: Start) -> Result<Start, Trouble> {
     let machine = Machine::start(None, Arena::Small)?;
     let mut found = Vec::new();
     let choice = match (&start.uuid, &start.name) {
@@ -316,12 +319,14 @@ fn check_count(words: &Words, start: &Start) -> Result<(), Trouble> {
         check_version(words, &member)?;
         found.push(member.found.superblock);
     }
-    if words.has("run") || (words.has("force") && !words.has("no-degraded")) {
-        return Ok(());
+    let Some(Counted { there, needed, has_journal }) = Counted::of(&found) else { return Ok(start) };
+    let is_read_only = start.is_read_only || (!has_journal && words.has("force"));
+    if is_read_only && !has_journal {
+        note("Journal is missing or stale, starting array read only.");
     }
-    let Some(Counted { there, needed, .. }) = Counted::of(&found) else { return Ok(()) };
-    if there >= needed {
-        return Ok(());
+    let start = Start { is_read_only, ..start };
+    if there >= needed || words.has("run") || (words.has("force") && !words.has("no-degraded")) {
+        return Ok(start);
     }
     let device = start.device.as_deref().unwrap_or_default();
     let drives = if there == 1 { "drive" } else { "drives" };

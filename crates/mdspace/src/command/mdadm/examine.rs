@@ -29,6 +29,9 @@ use std::path::{Path, PathBuf};
 const MAGIC: u32 = 0xa92b_4efc;
 const BITMAP_MAGIC: u32 = 0x6d74_6962;
 
+/// The word of `--metadata` for superblocks 0.90 of the other byte order.
+const SWAPPED: &str = "0.swap";
+
 /// Sectors that md keeps free behind a superblock, and in which mdadm counts no free space.
 const SUPERBLOCK_ROOM: u64 = 72;
 
@@ -42,20 +45,33 @@ pub(super) struct Examined {
 
 /// Reads `path`. The error is mdadm's: for a path that cannot be opened, and for one without a superblock.
 pub(super) fn read(machine: &Machine, path: &Path) -> Result<Examined, Trouble> {
+    read_in(machine, path, false)
+}
+
+/// As [`read`], of a superblock in this machine's byte order, or else in the other one, which is turned.
+fn read_in(machine: &Machine, path: &Path, is_other_order: bool) -> Result<Examined, Trouble> {
     let name = path.to_string_lossy().into_owned();
     if let Err(error) = std::fs::File::open(path) {
         return Err(Trouble::failed(format!("cannot open {name}: {}", reason(&error))));
     }
     let candidate = machine.open(path, Purpose::Look)?;
     let found = machine.run(find_superblock(&candidate.name, &candidate.member, &machine.pool));
-    let found = found.map_err(|refusal| match refusal.field.as_deref() {
+    let mut found = found.map_err(|refusal| match refusal.field.as_deref() {
         Some("superblock.magic") => Trouble::failed(format!("No md superblock detected on {name}.")),
         _ => Trouble::from(Failure::from(refusal)).with_status(1),
     })?;
-    if found.superblock.other_byte_order {
-        return Err(Trouble::failed(format!(
-            "No md superblock detected on {name}.\nIt has one of the other byte order: `mdspace examine` shows it"
-        )));
+    match (found.superblock.other_byte_order, is_other_order) {
+        (true, true) => {
+            found.superblock.other_byte_order = false;
+            found.place = found.superblock.encode().into();
+        }
+        (false, false) => {}
+        (true, false) => {
+            return Err(Trouble::failed(format!(
+                "No md superblock detected on {name}.\nIt has one of the other byte order: --metadata={SWAPPED} shows it"
+            )));
+        }
+        (false, true) => return Err(Trouble::failed(format!("No md superblock detected on {name}."))),
     }
     let bytes = candidate.member.limits().bytes;
     let examination = Examination::of(&candidate.name, bytes, &found);
@@ -68,7 +84,7 @@ pub(super) fn check_version(words: &Words, member: &Examined) -> Result<(), Trou
     let Some(wanted) = words.value("metadata") else { return Ok(()) };
     let version = member.found.superblock.version;
     let is_it = match &*wanted {
-        "0" | "0.90" => version == Version::V0_90,
+        "0" | "0.90" | SWAPPED => version == Version::V0_90,
         "1" | "default" => version != Version::V0_90,
         "1.0" | "1.1" | "1.2" => version.to_string() == wanted,
         _ => return Err(Trouble::refused(format!("--metadata={wanted}: not here: 0.90, 1.0, 1.1 and 1.2 are"))),
@@ -105,8 +121,10 @@ pub(super) fn examine(words: &Words) -> Result<u8, Trouble> {
         return Err(Trouble::usage("No devices to examine"));
     }
     let (mut status, mut members) = (0, Vec::new());
+    let is_other_order = words.word("metadata").is_some_and(|wanted| wanted == OsStr::new(SWAPPED));
     for path in &paths {
-        let member = read(&machine, path).and_then(|member| check_version(words, &member).map(|()| member));
+        let member =
+            read_in(&machine, path, is_other_order).and_then(|member| check_version(words, &member).map(|()| member));
         match member {
             Ok(member) => members.push(member),
             // In a scan, devices are candidates, and not members by the user's word.

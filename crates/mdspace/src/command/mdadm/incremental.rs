@@ -199,11 +199,16 @@ impl Waiting {
         Counted::of(&found).expect("it has a member")
     }
 
-    /// Serves the array with the members that are there.
+    /// Serves the array with the members that are there. Without its journal it is only read.
     pub(super) fn start(&self, device: Option<String>) -> Result<(), Trouble> {
         let members: Vec<OsString> = self.members.iter().map(|member| OsString::from(&member.name)).collect();
         let uuid = Some(self.uuid.clone());
-        let start = Start { uuid, ..Start::of(device.unwrap_or_else(|| self.path.clone()), members) };
+        let is_read_only = !self.counted().has_journal;
+        if is_read_only {
+            note("Trying to run with missing journal device");
+        }
+        let start = Start::of(device.unwrap_or_else(|| self.path.clone()), members);
+        let start = Start { uuid, is_read_only, force: is_read_only, ..start };
         start_as(&start, Some(self.number)).map(drop)
     }
 

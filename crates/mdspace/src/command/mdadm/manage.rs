@@ -3,14 +3,15 @@
 //! All words are checked before the first change is requested. Then the changes are made in their order, as mdadm makes
 //! them, and the first one that is refused ends the line. Facts: mdadm 4.2's `Manage.c`.
 
-use super::arrays::{Array, all, wanted};
+use super::arrays::{Array, Status, all, read as status_in, wanted};
 use super::examine::{array_uuid, read};
 use super::own::absolute;
 use super::words::{Device, Words};
 use super::{Trouble, note};
 use crate::machine::{Arena, Machine};
 use crate::names::{name_of, path_of};
-use format::superblock::DeviceRole;
+use format::superblock::{DeviceRole, Superblock};
+use format::units::Slot;
 use serde_json::json;
 use std::path::Path;
 
@@ -128,9 +129,9 @@ impl Change {
             Self::Add(name, flags) => {
                 let kinship = kinship(array, name)?;
                 // What cannot be taken back is not even opened for that.
-                let is_back = kinship == Kinship::Member && member("re-add", name).is_ok();
+                let is_back = kinship >= Kinship::Member && member("re-add", name).is_ok();
                 if !is_back {
-                    add(name, force || kinship == Kinship::Spare)?;
+                    add(name, force || [Kinship::Spare, Kinship::LeftBehind].contains(&kinship))?;
                 }
                 set_flags(array, name, flags)?;
                 format!("{} {name}", if is_back { "re-added" } else { "added" })
@@ -152,22 +153,37 @@ impl Change {
 }
 
 /// What a member is to an array by its own superblock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum Kinship {
     None,
     /// It holds no data of the array's.
     Spare,
     Member,
+    /// All that it holds is an older state of what the others hold.
+    LeftBehind,
 }
 
 fn kinship(array: &Array, name: &str) -> Result<Kinship, Trouble> {
     let machine = Machine::start(None, Arena::Small)?;
     let found = read(&machine, &path_of(name)).ok().map(|member| member.found.superblock);
-    Ok(match found.filter(|superblock| array_uuid(superblock) == array.status.uuid) {
-        None => Kinship::None,
-        Some(superblock) if superblock.own_role() == DeviceRole::Spare => Kinship::Spare,
-        Some(_) => Kinship::Member,
+    let Some(superblock) = found.filter(|superblock| array_uuid(superblock) == array.status.uuid) else {
+        return Ok(Kinship::None);
+    };
+    // Changes of the same line may have come before.
+    let now = status_in(&array.client()?.get("/v1/status")?)?;
+    Ok(match superblock.own_role() {
+        DeviceRole::Spare => Kinship::Spare,
+        DeviceRole::Active(_) if is_left_behind(&superblock, &now) => Kinship::LeftBehind,
+        _ => Kinship::Member,
     })
+}
+
+/// Whether the array went on without this member, and the member never without one that is current: parts of a mirror
+/// that were used apart each have data of their own.
+fn is_left_behind(superblock: &Superblock, now: &Status) -> bool {
+    let knew = |slot| superblock.roles.contains(&DeviceRole::Active(Slot(slot)));
+    let mut current = now.members.iter().filter(|member| member.state == "in_sync");
+    now.events > superblock.events && current.all(|member| member.slot.is_some_and(knew))
 }
 
 /// Sets and clears the flags of a member of the array.

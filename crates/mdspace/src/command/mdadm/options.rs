@@ -115,7 +115,7 @@ pub(super) const OPTIONS: &[Opt] = &[
         Some('e'),
         Value,
         &[Assemble, Misc, Incremental],
-        Ours("refuses members of another version; with `--assemble`, listed ones"),
+        Ours("refuses members of another version; with `--assemble`, listed ones. `--examine` knows `0.swap`"),
     ),
     row(&["force"], Some('f'), Nothing, &[Assemble], Ours("`mdspace serve --force`")),
     row(
@@ -288,7 +288,13 @@ pub(super) const OPTIONS: &[Opt] = &[
     row(&["update"], Some('U'), Value, &[Manage], Later("`mdspace update`, while the array is not served")),
     row(&["update"], Some('U'), Value, &[Misc], CONTAINERS),
     // For manage.
-    row(&["add"], Some('a'), Nothing, &[Manage, Grow], Ours("`mdspace re-add`, else `mdspace add`")),
+    row(
+        &["add"],
+        Some('a'),
+        Nothing,
+        &[Manage, Grow],
+        Ours("`mdspace re-add`, else `mdspace add`, which takes back what was left behind"),
+    ),
     row(&["re-add"], None, Nothing, &[Manage], Ours("`mdspace re-add`; with `missing`: not yet")),
     row(&["add-spare"], None, Nothing, &[Manage], Ours("`mdspace add`")),
     row(&["remove"], Some('r'), Nothing, &[Manage], Ours("`mdspace remove`; also `failed`; `detached`: not yet")),

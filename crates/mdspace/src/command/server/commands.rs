@@ -219,10 +219,10 @@ impl<'a> Commands<'a> {
         replaced.map_err(|refusal| refused(409, refusal))
     }
 
-    /// Replaces a member by the first spare that fits its slot.
+    /// Replaces a member by the last spare that fits its slot, as md does.
     async fn replace_with_any_spare(&self, old: &str) -> Result<(), Refusal> {
         let mut refusal = Refusal::new("the array has no spare").of(old).advice("name the new member, or add a spare");
-        for spare in self.array.status().members.iter().filter(|member| member.state == "spare") {
+        for spare in self.array.status().members.iter().rev().filter(|member| member.state == "spare") {
             match self.array.replace_with_spare(old, &spare.name).await {
                 Err(refused) if refused.changed.is_none() => refusal = refused,
                 replaced => return replaced,
