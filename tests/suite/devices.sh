@@ -24,7 +24,7 @@ detach() {
 is_of() {
     local name device
     name=$(basename "$2" .nbd)
-    read -r device _ <"$2" 2>/dev/null || return 1
+    [ -e "$2" ] && read -r device _ <"$2" || return 1
     [ "$1" = "/dev/$name" ] || [ "$1" = "$name" ] || [ "$1" = "/dev/md/${name#md}" ] ||
         [ "$(readlink -f "$1")" = "$device" ] || [ "$(readlink -f "/dev/md/${1#md_}")" = "$device" ]
 }
@@ -92,16 +92,27 @@ show() {
     cp -r "$ADAPTER/shown/$1" "$ADAPTER/block/$1/md"
 }
 
-# follow: devices and files of all arrays as they are now. The limits on sweeps are md's files, whose numbers each served
-# array gets when they change.
-follow() {
-    local map=$XDG_RUNTIME_DIR/mdspace/mdadm.map file name metadata uuid path device socket bytes old_socket old_bytes
-    local control
-    local min max limits before=''
+# limit: the limits on sweeps are md's files, whose numbers each served array gets when they change.
+limit() {
+    local min max limits before='' file socket
     read -r min </proc/sys/dev/raid/speed_limit_min
     read -r max </proc/sys/dev/raid/speed_limit_max
     limits="sync-speed-min=${min}K sync-speed-max=${max}K"
     [ ! -e "$ADAPTER/limits" ] || read -r before <"$ADAPTER/limits"
+    [ "$limits" != "$before" ] || return 0
+    for file in "$ADAPTER"/*.nbd; do
+        [ -e "$file" ] || continue
+        read -r _ socket _ <"$file"
+        # shellcheck disable=SC2086 # two words
+        "$MDSPACE" set --control "${socket%nbd.sock}control.sock" $limits >/dev/null 2>&1
+    done
+    echo "$limits" >"$ADAPTER/limits"
+}
+
+# follow: devices and files of all arrays as they are now.
+follow() {
+    local map=$XDG_RUNTIME_DIR/mdspace/mdadm.map file name metadata uuid path device socket bytes old_socket old_bytes
+    limit
     for file in "$ADAPTER"/*.nbd; do
         [ -e "$file" ] || continue
         read -r device socket bytes <"$file"
@@ -115,18 +126,12 @@ follow() {
             written "$name" "${old_socket%nbd.sock}control.sock"
         fi
         "$MDSPACE" status --json --array "$uuid" >"$ADAPTER/status" 2>/dev/null || continue
-        read -r socket bytes control < <(jq -r '[(.served.nbd | sub("^.*socket="; "")), .array_bytes,
-            (.served.nbd | sub("^.*socket="; "") | sub("nbd.sock$"; "control.sock"))] | join(" ")' "$ADAPTER/status")
+        read -r socket bytes < <(jq -r '[(.served.nbd | sub("^.*socket="; "")), .array_bytes] | join(" ")' "$ADAPTER/status")
         if [ -e "$ADAPTER/$name.nbd" ]; then
             [ "$old_socket" = "$socket" ] && [ "$old_bytes" = "$bytes" ] || detach "$name"
         fi
         [ -e "$ADAPTER/$name.nbd" ] || attach "$name" "$socket" "$bytes"
         if [ "$path" != "/dev/$name" ]; then mkdir -p "${path%/*}" && ln -sfn "/dev/$name" "$path"; fi
-        if [ "$limits" != "$before" ]; then
-            # shellcheck disable=SC2086 # two words
-            "$MDSPACE" set --control "$control" $limits >/dev/null 2>&1
-        fi
         show "$name" <"$ADAPTER/status"
     done 3<"$map"
-    echo "$limits" >"$ADAPTER/limits"
 }

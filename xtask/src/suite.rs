@@ -125,15 +125,24 @@ fn suite() -> Result<PathBuf> {
         let status = Command::new("git").args(["clone", "--depth", "1", REPOSITORY]).arg(&place).status()?;
         ensure!(status.success(), "{REPOSITORY} cannot be cloned");
     }
-    if !place.join("test_stripe").exists() {
-        // mdadm's own arithmetic of stripes, which a test compares with. Where it is not built, that test skips.
-        let mut make = Command::new("make");
-        make.args(["--silent", "test_stripe", "CWFLAGS=-w", "CHECK_RUN_DIR=0"]).current_dir(&place);
-        if !make.status().is_ok_and(|status| status.success()) {
-            println!("test_stripe is not built: it takes make and a C compiler");
-        }
-    }
+    build(&place);
     Ok(place)
+}
+
+/// Programs of the suite's own source that tests call: other implementations of what an array's bytes are.
+const PROGRAMS: [&str; 3] = ["test_stripe", "raid6check", "swap_super"];
+
+/// Builds them in the suite's directory. A test that calls for one that is not built has not passed.
+fn build(place: &Path) {
+    let missing: Vec<&str> = PROGRAMS.into_iter().filter(|program| !place.join(program).exists()).collect();
+    if missing.is_empty() {
+        return;
+    }
+    let mut make = Command::new("make");
+    make.args(["--silent", "CWFLAGS=-w", "CHECK_RUN_DIR=0", "CXFLAGS=-DNO_LIBUDEV"]).args(&missing).current_dir(place);
+    if !make.status().is_ok_and(|status| status.success()) {
+        println!("{}: not built, which takes make and a C compiler", missing.join(", "));
+    }
 }
 
 /// The names of the tests of md itself.
