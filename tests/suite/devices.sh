@@ -64,6 +64,16 @@ written() {
     done
 }
 
+# carry: carries out what was written, for all arrays.
+carry() {
+    local file socket
+    for file in "$ADAPTER"/*.nbd; do
+        [ -e "$file" ] || continue
+        read -r _ socket _ <"$file"
+        written "$(basename "$file" .nbd)" "${socket%nbd.sock}control.sock"
+    done
+}
+
 # show NAME: makes the files anew, from the status on standard input.
 show() {
     local name value

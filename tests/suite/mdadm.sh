@@ -10,11 +10,7 @@ case "$# $* " in
 *" -S"* | *" --stop"* | "2 -o "* | "2 -ro "* | "2 -w "* | "2 --read"*)
     # The suite lets sweeps run fast while it stops an array, so that md's thread notices. That would be a second here,
     # which is a sweep of the whole array: limits stay.
-    for file in "$ADAPTER"/*.nbd; do
-        [ -e "$file" ] || continue
-        read -r _ socket _ <"$file"
-        written "$(basename "$file" .nbd)" "${socket%nbd.sock}control.sock" # before the files go
-    done
+    carry # before the files go
     case " $* " in
     *scan* | *" -Ss"*) for file in "$ADAPTER"/*.nbd; do [ ! -e "$file" ] || detach "$(basename "$file" .nbd)"; done ;;
     *)

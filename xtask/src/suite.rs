@@ -40,7 +40,7 @@ pub(crate) struct SuiteArguments {
     /// Make the page from the results that are there, and run nothing
     #[arg(long)]
     page: bool,
-    /// Minutes that a test may take; a loaded machine needs more
+    /// Minutes that most tests may take; a loaded machine needs more
     #[arg(long, default_value_t = TEST_MINUTES)]
     minutes: u64,
     /// Tests, such as 00raid0; all without one
@@ -65,7 +65,7 @@ pub(crate) fn long(log: &mut Log) -> Result<Verdict> {
     let (mut passed, mut lost) = (0, Vec::new());
     let all = tests(&suite)?;
     for test in &all {
-        let ended = try_one(&suite, &command, test, TEST_MINUTES)?;
+        let ended = try_one(&suite, &command, test, minutes(&suite, test, TEST_MINUTES))?;
         log.write(&format!("{test}: {}: {}\n", ended.how, ended.place))?;
         passed += usize::from(ended.how == PASSED);
         if ended.how != PASSED && before.get(test).is_some_and(|before| before.how == PASSED) {
@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: &SuiteArguments) -> Result<ExitCode> {
         ensure!(wanted.iter().all(|test| all.contains(test)), "the suite has {}", all.join(" "));
         let command = command(arguments)?;
         for test in wanted {
-            let ended = try_one(&suite, &command, test, arguments.minutes)?;
+            let ended = try_one(&suite, &command, test, minutes(&suite, test, arguments.minutes))?;
             println!("{test}: {}: {}", ended.how, ended.place);
             // Read again: another run may have added its results.
             let mut results = results()?;
@@ -167,6 +167,14 @@ fn command(arguments: &SuiteArguments) -> Result<PathBuf> {
             Ok(root().join(RELEASED))
         }
     }
+}
+
+/// The minutes of a test: of those that are slow with md itself, and that the suite lists with their seconds, three times
+/// as much.
+fn minutes(suite: &Path, test: &str, of_most: u64) -> u64 {
+    let listed = fs::read_to_string(suite.join("tests/skiptests")).unwrap_or_default();
+    let seconds = listed.lines().find_map(|line| line.strip_prefix(test)?.strip_prefix(':')?.parse().ok());
+    of_most.max(3 * seconds.unwrap_or(0) / 60)
 }
 
 /// Runs a test in a guest of its own.
