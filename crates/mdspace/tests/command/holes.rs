@@ -373,7 +373,7 @@ fn the_commands_that_detect_prints_have_the_maps_of_the_members() {
     };
     for (maps, expected) in [
         (&["--maps"][..], "read a b c --maps --output"),
-        (&["--map", "b=b.map", "--map", "d=the other's.map"], "read a b c --map 'b=b.map' --output"),
+        (&["--map", "b=b.map", "--map", "d=the other's.map"], "read a b c --map b=b.map --output"),
     ] {
         let command = command(maps, expected);
         let words = shlex::split(&command).expect("words of a shell");

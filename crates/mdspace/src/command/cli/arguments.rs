@@ -208,7 +208,7 @@ Examples:
   mdspace create --level 1 --size 1G a.img missing
   mdspace create --level 6 --dry-run /dev/sd[b-g]     what it would be, and what the disks hold
 
-Defaults: chunk 512K; layout left-symmetric for RAID-5 and 6, n2 for RAID-10; metadata 1.2; no bitmap,
+Defaults: chunk 512K; layout left-symmetric for RAID-5 and 6, n2 for RAID-10; metadata 1.2; no bitmap, \
 or an internal one if the array uses more than 100G of each member, where a resync takes hours.")]
 pub(crate) struct CreateArguments {
     /// RAID level: linear, 0, 1, 4, 5, 6 or 10
@@ -545,10 +545,10 @@ Examples:
   mdspace grow a.img b.img c.img --size 10G --shrink   less of each member; data behind that is lost
   mdspace grow a.img b.img c.img --raid-devices 4 --add d.img    RAID-5: a fourth member, by a reshape
 
-The server that runs now or next (`mdspace serve` or the kernel's md) resyncs the added space. `status` shows the
-progress, and the array can be used meanwhile. --shrink makes an array smaller, only while it is not served: make
-the file system on it smaller first. A reshape moves all data, and the array is not served meanwhile. It may be stopped
-at any moment: --continue, or the kernel's md, goes on with it.
+The server that runs now or next (`mdspace serve` or the kernel's md) resyncs the added space. `status` shows the \
+progress, and the array can be used meanwhile. --shrink makes an array smaller, only while it is not served: make \
+the file system on it smaller first. A reshape moves all data, and the array is not served meanwhile. It may be stopped \
+at any moment: --continue, or the kernel's md, goes on with it. \
 NBD clients see the new size when they reconnect, clients of other exports when the server is restarted.")]
 pub(crate) struct GrowArguments {
     /// The members of an array that is not served, in any order; without them, the served array
@@ -855,7 +855,7 @@ Examples:
   mdspace overlay discard try
   mdspace overlay commit try                       write the changes to the members, and remove the overlay
 
-A member that was changed since its overlay was made is refused. A commit that was interrupted is repeated: until it is
+A member that was changed since its overlay was made is refused. A commit that was interrupted is repeated: until it is \
 complete, the members have no superblocks, so that they cannot be taken for an array.")]
 pub(crate) struct OverlayArguments {
     /// What to do with it

@@ -26,9 +26,13 @@ pub(crate) fn answer(words: &[OsString]) -> Option<(String, String)> {
         return None;
     }
     // What has no words of its own here is typed as mdadm's.
-    let Some(mode) = typed.iter().find_map(|word| Mode::of(word)) else { return mdadm::answer(words) };
-    let reason = format!("{}: an option of mdadm", mode.word);
-    Some((reason, mode.next(&Line::of(&typed))))
+    let is_grow = typed.iter().any(|word| word == "--grow" || word.starts_with("-G"));
+    let Some(mode) = Mode::among(&typed).filter(|_| !is_grow) else { return mdadm::answer(words) };
+    let line = Line::of(&typed);
+    if mode.kind.is_of_one_array() && line.is_known_to_mdadm_alone() {
+        return mdadm::answer(words);
+    }
+    Some((format!("{}: an option of mdadm", mode.word), mode.next(&line)))
 }
 
 /// A reason and advice, if `error` is about an option that this command no longer has.
@@ -59,7 +63,22 @@ enum Kind {
     Member(&'static str),
 }
 
+impl Kind {
+    /// Whether the line changes an array, or waits for it, so that it must not become another array's.
+    fn is_of_one_array(self) -> bool {
+        matches!(self, Self::Stop | Self::Wait(_) | Self::Member(_))
+    }
+}
+
 impl<'a> Mode<'a> {
+    /// The mode of a line.
+    fn among(typed: &'a [String]) -> Option<Self> {
+        let is_create = typed.first().is_some_and(|first| first == "create");
+        let of_create = || typed.iter().find(|word| is_create && is_mdadms_of_create(word));
+        let mode = typed.iter().find_map(|word| Mode::of(word));
+        mode.or_else(|| of_create().map(|word| Self { word, kind: Kind::Create }))
+    }
+
     fn of(word: &'a str) -> Option<Self> {
         // mdadm accepts joined short options: -As, -Es.
         let short =
@@ -103,6 +122,7 @@ impl<'a> Mode<'a> {
             },
             Kind::Assemble => format!("mdspace serve {}", or("MEMBER...")),
             Kind::Detail if line.scan => "mdspace list".to_owned(),
+            Kind::Detail if line.array.is_none() && !members.is_empty() => format!("mdspace examine {members}"),
             Kind::Detail => format!("mdspace status{}", line.chosen()),
             Kind::Examine if line.scan => format!("mdspace examine --scan {}", or("MEMBER...")),
             Kind::Examine => format!("mdspace examine {}", or("MEMBER...")),
@@ -110,7 +130,10 @@ impl<'a> Mode<'a> {
             Kind::Zero => format!("{WIPE} {}    shows what would be removed; without --dry-run it is", or("MEMBER...")),
             Kind::Monitor => format!("mdspace monitor{}", line.chosen()),
             Kind::Wait(state) => format!("mdspace wait{} {state}", line.chosen()),
-            Kind::Member(command) => format!("mdspace {command} {}", or("MEMBER")),
+            Kind::Member(command) => {
+                let array = line.name().map(|name| format!(" --array {name}")).unwrap_or_default();
+                format!("mdspace {command} {}{array}", or("MEMBER"))
+            }
         }
     }
 }
@@ -150,9 +173,17 @@ impl Line {
     }
 
     /// The array's name, if the line has one; a number need not be the name.
+    fn name(&self) -> Option<&str> {
+        self.array.as_deref().and_then(|array| array.strip_prefix("/dev/md/"))
+    }
+
     fn chosen(&self) -> String {
-        let name = self.array.as_deref().and_then(|array| array.strip_prefix("/dev/md/"));
-        name.map(|name| format!(" {name}")).unwrap_or_default()
+        self.name().map(|name| format!(" {name}")).unwrap_or_default()
+    }
+
+    /// Whether the line is about an array by its number, or about all.
+    fn is_known_to_mdadm_alone(&self) -> bool {
+        self.scan || self.array.is_some() && self.name().is_none()
     }
 
     fn add_word(&mut self, word: &str) {
@@ -199,6 +230,12 @@ impl Line {
         let words = ["mdspace create".to_owned()].into_iter().chain(self.options.iter().cloned()).chain(spares);
         words.chain(members).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Whether `mdspace create` has no such option, but mdadm's has.
+fn is_mdadms_of_create(word: &str) -> bool {
+    word == "--run"
+        || !word.starts_with("--") && ["-e", "-b", "-z", "-p", "-N", "-R", "-x"].iter().any(|o| word.starts_with(o))
 }
 
 /// An option, and the value joined to it.
@@ -288,25 +325,31 @@ mod tests {
             ("-A --scan", "mdspace serve --scan"),
             ("-As /dev/md/data", "mdspace serve --scan /dev/md/data"),
             ("--assemble /dev/md0 a b", "mdspace serve a b"),
-            ("--stop /dev/md0", "mdspace stop"),
-            ("-S /dev/md0", "mdspace stop"),
+            ("--stop /dev/md0", "mdspace mdadm --stop /dev/md0"),
+            ("-S /dev/md0", "mdspace mdadm -S /dev/md0"),
+            ("--stop --scan", "mdspace mdadm --stop --scan"),
+            ("-Q a.img", "mdspace examine a.img"),
             ("-C /dev/md0 -l5 -n3 -c 64 a b c", "mdspace create --level 5 --chunk 64K a b c"),
             (
                 "--create /dev/md0 --level=raid6 --raid-devices=4 -x1 -e 1.0 a b c d e",
                 "mdspace create --level 6 --metadata 1.0 --spare e a b c d",
             ),
             ("create -l5 -n3 -c 64 a b c", "mdspace create --level 5 --chunk 64K a b c"),
-            ("/dev/md0 --fail /dev/sdb", "mdspace fail /dev/sdb"),
-            ("--manage /dev/md0 --add /dev/sdc", "mdspace add /dev/sdc"),
+            ("create -e 1.2 -b internal -l1 a b", "mdspace create --metadata 1.2 --bitmap internal --level 1 a b"),
+            ("create --run -l 1 a b", "mdspace create --level 1 a b"),
+            ("/dev/md0 --fail /dev/sdb", "mdspace mdadm /dev/md0 --fail /dev/sdb"),
+            ("--manage /dev/md0 --add /dev/sdc", "mdspace mdadm --manage /dev/md0 --add /dev/sdc"),
+            ("--fail /dev/md/one a.img", "mdspace fail a.img --array one"),
             ("--monitor", "mdspace monitor"),
-            ("--wait /dev/md0", "mdspace wait sync"),
-            ("-W /dev/md0", "mdspace wait sync"),
-            ("--wait-clean --scan", "mdspace wait clean"),
+            ("--wait /dev/md0", "mdspace mdadm --wait /dev/md0"),
+            ("-W /dev/md0", "mdspace mdadm -W /dev/md0"),
+            ("--wait-clean --scan", "mdspace mdadm --wait-clean --scan"),
             ("--detail /dev/md/data", "mdspace status data"),
             ("--stop /dev/md/data", "mdspace stop data"),
             ("--wait /dev/md/data", "mdspace wait data sync"),
             ("-Ds", "mdspace list"),
             ("--grow /dev/md0 --size=max", "mdspace mdadm --grow /dev/md0 --size=max"),
+            ("--grow /dev/md0 -n4", "mdspace mdadm --grow /dev/md0 -n4"),
             ("-X a.img", "mdspace mdadm -X a.img"),
             ("--action=check /dev/md0", "mdspace mdadm --action=check /dev/md0"),
             ("/dev/md0 --replace a --with b", "mdspace mdadm /dev/md0 --replace a --with b"),

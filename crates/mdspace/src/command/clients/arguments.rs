@@ -214,7 +214,7 @@ Examples:
   mdspace iostat                    averages since the server's start
   mdspace iostat 1 5                five reports, one per second
 
-As in iostat -x: rates per second, times in milliseconds, sizes in kB of 1024 bytes. The first line shows the
+As in iostat -x: rates per second, times in milliseconds, sizes in kB of 1024 bytes. The first line shows the \
 array's own requests; aqu-sz is the mean number under way.")]
 pub(crate) struct IostatArguments {
     /// Seconds between two reports; without it, a single report
@@ -236,7 +236,7 @@ pub(crate) struct IostatArguments {
 /// `trace`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Columns: end of the transfer, in seconds since the server's start; process; member; R read, W write, F flush,
+Columns: end of the transfer, in seconds since the server's start; process; member; R read, W write, F flush, \
 D discard or Z zeroing; first sector of 512 bytes; bytes; duration; and the reason:
   data         a request's own data
   parity       parity for data in a part of a stripe
@@ -281,7 +281,7 @@ Events, as mdadm --monitor names them:
   RebuildStarted, Rebuild20 to Rebuild80, RebuildFinished   a resync, a recovery or another sweep
   TestMessage                       with --test
 
-The program gets the event, the array's name and, if a member is concerned, the member. The mail command gets
+The program gets the event, the array's name and, if a member is concerned, the member. The mail command gets \
 a message for Fail, FailSpare, DegradedArray, DeviceDisappeared and TestMessage. A webhook gets JSON by POST.")]
 pub(crate) struct MonitorArguments {
     /// The served arrays, each as --array takes it; without any, all that you serve, as they come and go
@@ -415,8 +415,8 @@ pub(crate) struct ReAddArguments {
 /// `replace`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The new member gets a copy of the old one; unreadable blocks are reconstructed from the others. Then it takes
-the old one's slot; until then the array stays as redundant as before. `status` shows the progress. To cancel,
+The new member gets a copy of the old one; unreadable blocks are reconstructed from the others. Then it takes \
+the old one's slot; until then the array stays as redundant as before. `status` shows the progress. To cancel, \
 fail the new member.")]
 pub(crate) struct ReplaceArguments {
     /// The member to replace, by the name that `status` prints
@@ -439,32 +439,47 @@ pub(crate) struct ReplaceArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Settings:
-  bitmap         none, internal[:CHUNK], or /FILE[:CHUNK]: remove the write-intent bitmap, or add it to the members
-                 or in a new file; with a file, serve the array with --bitmap FILE from then on
-  bitmap-delay   seconds, from 1 to 86400: how long a bit of the bitmap stays set after the last write
-  consistency-policy  resync, bitmap, ppl, or log: what bounds the resync after a crash; ppl, the partial parity log of
-                 RAID-5, and log, a stripe log, also keep missing members' data right
-  failfast       a member, or - and a member: set or clear its flag failfast, which is for the kernel's md
-  integrity      on: start to use the room for checksums, at the array's next start
-  max-corr-read-errors  a count: read errors allowed before a member is failed (default 20); halved every hour
-  member-timeout  none, or seconds: a read that takes longer is reconstructed from other members; the member is
-                 failed if a write takes longer or it stays silent (default 30)
-  read-only      on, or off: refuse writes, also of clients that are connected, and mark the array clean; sweeps wait
-                 meanwhile. A restarted server takes writes again
-  stripe-size    auto, or a power of two from 4K to the chunk: the unit of reads and writes in partly changed
-                 stripes; auto transfers exactly the bytes needed
-  sweep-in-flight  a power of two from 4K to 64M: bytes of each member that a sweep (resync, recovery, scrub)
-                 has under way, and in memory, at a time (default 8M)
-  sweep-window   auto, or a power of two from 4K to 64M: largest size to which a sweep merges neighbouring reads;
-                 auto is 512K, or what suits the members, in whole chunks
-  sync-action    check, repair, idle, or frozen: start a scrub that checks or repairs; frozen: pause all sweeps;
-                 idle: end the scrub, and continue the sweeps that are due
-  sync-speed-min  bytes a second, such as 20M: rate on each member that a sweep keeps under load (default 1000K)
-  sync-speed-max  none, or bytes a second, such as 200M: rate on each member that a sweep does not exceed
-                 (default none)
-  verify         always, or scrub: verify checksums on every read, or only in sweeps
-  write-mostly   a member, or - and a member: set or clear its flag write-mostly; of a RAID-1, such a member is read
-                 only where no other can serve
+  bitmap
+      none, internal[:CHUNK], or /FILE[:CHUNK]: remove the write-intent bitmap, or add it to the members or in a new \
+file; with a file, serve the array with --bitmap FILE from then on
+  bitmap-delay
+      seconds, from 1 to 86400: how long a bit of the bitmap stays set after the last write
+  consistency-policy
+      resync, bitmap, ppl, or log: what bounds the resync after a crash; ppl, the partial parity log of RAID-5, and \
+log, a stripe log, also keep missing members' data right
+  failfast
+      a member, or - and a member: set or clear its flag failfast, which is for the kernel's md
+  integrity
+      on: start to use the room for checksums, at the array's next start
+  max-corr-read-errors
+      a count: read errors allowed before a member is failed (default 20); halved every hour
+  member-timeout
+      none, or seconds: a read that takes longer is reconstructed from other members; the member is failed if a write \
+takes longer or it stays silent (default 30)
+  read-only
+      on, or off: refuse writes, also of clients that are connected, and mark the array clean; sweeps wait meanwhile. \
+A restarted server takes writes again
+  stripe-size
+      auto, or a power of two from 4K to the chunk: the unit of reads and writes in partly changed stripes; auto \
+transfers exactly the bytes needed
+  sweep-in-flight
+      a power of two from 4K to 64M: bytes of each member that a sweep (resync, recovery, scrub) has under way, and \
+in memory, at a time (default 8M)
+  sweep-window
+      auto, or a power of two from 4K to 64M: largest size to which a sweep merges neighbouring reads; auto is 512K, \
+or what suits the members, in whole chunks
+  sync-action
+      check, repair, idle, or frozen: start a scrub that checks or repairs; frozen: pause all sweeps; idle: end the \
+scrub, and continue the sweeps that are due
+  sync-speed-min
+      bytes a second, such as 20M: rate on each member that a sweep keeps under load (default 1000K)
+  sync-speed-max
+      none, or bytes a second, such as 200M: rate on each member that a sweep does not exceed (default none)
+  verify
+      always, or scrub: verify checksums on every read, or only in sweeps
+  write-mostly
+      a member, or - and a member: set or clear its flag write-mostly; of a RAID-1, such a member is read only where \
+no other can serve
 
 Either all settings are changed or, if one is refused, none.")]
 pub(crate) struct SetArguments {
@@ -485,8 +500,8 @@ Examples:
   mdspace scrub --pause; mdspace scrub --resume    in another terminal
   mdspace scrub '*.img' --offset 1G --length 1G    a part of an array that is not served
 
-mdspace identifies the wrong member from redundancy: by checksums, by P and Q of RAID-6, or by the majority of
-three copies. Undecidable errors are reported and left as they are; for these, --repair=parity does what md does:
+mdspace identifies the wrong member from redundancy: by checksums, by P and Q of RAID-6, or by the majority of \
+three copies. Undecidable errors are reported and left as they are; for these, --repair=parity does what md does: \
 it computes parity from the data, or writes the first copy over the others.
 
 Exit status: 0 no errors; 1 errors were found, repaired or not; 2 refused.")]

@@ -16,7 +16,7 @@ Examples:
   mdspace bench --level 6 --member /mnt/scratch    files in a directory, removed afterwards
   mdspace bench --member /dev/loop0 --member /dev/loop1 --member /dev/loop2    OVERWRITTEN
 
-Beside each figure stands its limit, measured in the same run: the same bytes moved between the same
+Beside each figure stands its limit, measured in the same run: the same bytes moved between the same \
 buffers and members without RAID.")]
 pub(crate) struct BenchArguments {
     /// RAID levels, measured one after another
@@ -99,7 +99,7 @@ Examples:
   mdspace lab e2 --json
   mdspace lab all --report lab.html
 
-The engine runs unchanged; the drives are models fitted to the published figures (docs/lab.md). No device
+The engine runs unchanged; the drives are models fitted to the published figures (docs/lab.md). No device \
 of this machine is used or measured: the figures are the same on every machine and in every run.")]
 pub(crate) struct LabArguments {
     /// The experiments: all, or names from docs/lab.md
