@@ -234,7 +234,10 @@ impl<M: Member, C: Clock> Control<M, C> {
     fn used(&self, name: &str, superblock: &Superblock) -> Refusal {
         let is_own = superblock.set_uuid == self.any_superblock().set_uuid;
         let (reason, advice) = match is_own {
-            true => ("was a member of this array", "`mdspace re-add` takes it back; --force makes a new spare of it"),
+            true if self.check_return(name, superblock).is_ok() => {
+                ("was a member of this array", "`mdspace re-add` takes it back; --force makes a new spare of it")
+            }
+            true => ("was a member of this array", "--force makes a new spare of it, which is recovered whole"),
             false => ("belongs to an array already", "`mdspace examine` shows which; --force makes a spare of it"),
         };
         Refusal::new(reason).of(name).field("superblock.magic").advice(advice)

@@ -449,3 +449,21 @@ fn a_number_of_mdadms_words_stays_with_its_array_while_that_has_a_server() {
         assert_eq!(server.wait(), Some(0));
     }
 }
+
+#[test]
+fn a_killed_server_is_named_and_only_arrays_with_the_member_are_offered() {
+    let here = Workplace::new();
+    for (name, members) in [("data", "a b"), ("music", "c d"), ("films", "e f")] {
+        here.run(&format!("create --level 1 --size 8M --assume-clean --name {name} {members}")).ok();
+    }
+    let [data, music, films] = ["a b", "c d", "e f"].map(|members| Server::of(&here, &format!("serve {members}")));
+    here.run("fail nothing").expect(2, &["--array data", "--array music", "--array films"]);
+    films.signal(Signal::KILL);
+    films.wait();
+    here.run("status films").expect(2, &["its server was killed", "serve the array again"]);
+    here.run("status none").expect(2, &["no served array has this name"]);
+    here.run("stop data").ok();
+    assert_eq!(data.wait(), Some(0));
+    here.run("stop").ok();
+    assert_eq!(music.wait(), Some(0));
+}

@@ -47,12 +47,27 @@ pub(crate) fn socket(wanted: &Wanted<'_>) -> Result<PathBuf, NotChosen> {
     if let Some(path) = wanted.control {
         return Ok(path.to_owned());
     }
-    let mut sockets: Vec<PathBuf> = control_sockets().into_iter().filter(|socket| is_listening(socket)).collect();
+    let (mut sockets, killed): (Vec<PathBuf>, Vec<PathBuf>) =
+        control_sockets().into_iter().partition(|socket| is_listening(socket));
     if wanted.array.is_none() && sockets.len() == 1 {
         return Ok(sockets.remove(0)); // it is not asked for its status, so that a busy server gets one request alone
     }
     let typed: Vec<OsString> = std::env::args_os().skip(1).collect();
-    choose(wanted, ask_all(sockets), &typed)
+    match choose(wanted, ask_all(sockets), &typed) {
+        Err(NotChosen::None(failure)) => Err(NotChosen::None(of_killed(wanted, &killed).unwrap_or(failure))),
+        chosen => chosen,
+    }
+}
+
+/// Why there is no server, if a killed one left its socket, and that has the array's name or uuid.
+fn of_killed(wanted: &Wanted<'_>, killed: &[PathBuf]) -> Option<Failure> {
+    let is_its = |socket: &PathBuf| {
+        let one = Served { socket: socket.clone(), answer: Answer::Gone };
+        wanted.array.is_none_or(|word| is_named(word, &one) || has_uuid(word, &one))
+    };
+    let socket = killed.iter().find(|socket| is_its(socket))?;
+    let reason = format!("{}: its server was killed: no process listens there", name_of(socket));
+    Some(Failure::refused(reason).advise("serve the array again, by `mdspace serve` and its members"))
 }
 
 /// The socket of the one array that fits. `typed` is the command line, for the refusal.
@@ -63,7 +78,7 @@ fn choose(wanted: &Wanted<'_>, served: Vec<Served>, typed: &[OsString]) -> Resul
     let found = match (wanted.array, wanted.member) {
         (Some(word), _) => fitting(word, &served),
         (None, Some(member)) => Some(served.iter().filter(|one| has_member(member, one)).collect::<Vec<_>>())
-            .filter(|found| found.len() == 1)
+            .filter(|found| !found.is_empty())
             .unwrap_or(all),
         (None, None) => all,
     };

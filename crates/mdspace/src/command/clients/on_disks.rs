@@ -9,6 +9,7 @@ use crate::command::opening::members::expand_with_directories;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;
 use crate::machine::{Arena, Machine, Purpose};
+use crate::names::name_of;
 use crate::whole_disks::members_on;
 use engine::examined::Examination;
 use engine::inspect::find_superblock;
@@ -26,10 +27,10 @@ pub(super) fn find(disks: &[OsString], served: &[Served]) -> Result<Vec<Served>,
     let is_served = |uuid: &str| served.iter().any(|one| one.array().is_some_and(|array| array.uuid == uuid));
     machine.run(async {
         let mut found: Vec<(Examination, Vec<Candidate<AnyMember>>)> = Vec::new();
-        let mut closed = 0;
+        let mut closed = Vec::new();
         for path in members_on(paths).0 {
             let Ok(candidate) = machine.open(&path, Purpose::Look) else {
-                closed += 1;
+                closed.push(path);
                 continue;
             };
             let Candidate { name, member } = &candidate;
@@ -41,8 +42,9 @@ pub(super) fn find(disks: &[OsString], served: &[Served]) -> Result<Vec<Served>,
                 None => found.push((examination, vec![candidate])),
             }
         }
-        if closed > 0 {
-            tell!("note: {closed} files or devices cannot be opened, so that arrays on them are not listed");
+        if let [first, others @ ..] = &closed[..] {
+            let others = if others.is_empty() { String::new() } else { format!(" and {} others", others.len()) };
+            tell!("note: {}{others} cannot be opened: arrays there are not listed", name_of(first));
         }
         let mut arrays = Vec::new();
         for (first, candidates) in found {
@@ -66,6 +68,7 @@ async fn tried(machine: &Machine, first: Examination, candidates: Vec<Candidate<
     let array = tried.map_err(|refusal| Failure::from(refusal).reason()).and_then(|array| {
         let mut status = json!(array.status());
         status["served"] = json!({ "pid": 0 }); // there is no server
+        status["read_only"] = false.into(); // it was only opened so
         ArrayView::deserialize(&status).map_err(|error| error.to_string())
     });
     let found = OnDisks { uuid: first.array_uuid, name: first.array_name, members, array };
