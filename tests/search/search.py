@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Arrays whose superblocks are wiped, and what `mdspace detect --search` says of them.
 
-    search.py MDSPACE DIRECTORY COUNT [--seed N] [--systems ext4,xfs,btrfs,luks] [--quiet] [--keep]
+    search.py MDSPACE DIRECTORY COUNT [--seed N] [--systems ext4,xfs,btrfs,luks,ext4-nosums,ext4-bare,ext3] [--quiet]
+        [--keep]
 
 Each case follows from its seed: a level, layout, chunk, number of members and data offset; ext4, XFS or Btrfs made by
 its own mkfs with files in it; often a member is missing or stale. A kernel makes the changes that a stale member has
@@ -54,7 +55,10 @@ LEVELS = {
     "6": (["la", "ra", "ls", "rs", "parity-first", "parity-last", "ddf-zero-restart", "ddf-N-restart", "ddf-N-continue", "la-6", "ra-6", "ls-6", "rs-6", "parity-first-6"], 4, 12),
     "10": (["n2", "n3", "f2", "o2"], 3, 12),
 }
-SYSTEMS = {"ext4": 60, "xfs": 330, "btrfs": 200, "luks": 24}  # and the least MiB that each takes
+# And the least MiB that each takes.
+SYSTEMS = {"ext4": 60, "xfs": 330, "btrfs": 200, "luks": 24, "ext4-nosums": 60, "ext4-bare": 60, "ext3": 60}
+# The kernel's driver of ext4 is that of all of these.
+EXT = ("ext4", "ext4-nosums", "ext4-bare", "ext3")
 
 
 # Runs a script under a kernel.
@@ -112,7 +116,7 @@ class Case:
         self.harm = chance.choice(["", "", "missing", "missing", "stale"]) if self.level != "0" else ""
         if self.harm == "stale" and self.system == "luks":
             self.harm = "missing"
-        self.unclean = self.system in ("ext4", "xfs") and random.Random(f"unclean {seed}").random() < 0.3
+        self.unclean = self.system in (*EXT, "xfs") and random.Random(f"unclean {seed}").random() < 0.3
         # What the file system lies in.
         self.outer = random.Random(f"outer {seed}").choices(["", "GPT", "LVM"], [10, 1, 1])[0]
         self.created = self.level != "1" and random.Random(f"created {seed}").random() < 0.15
@@ -243,8 +247,8 @@ class Case:
                 directory.mkdir(parents=True)
             shutil.copyfile(path, directory / f"f{number}")
         tree.mkdir(exist_ok=True)
-        if self.system == "ext4":
-            run("mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-d", tree, image)
+        if self.system in EXT:
+            run("mke2fs", "-q", "-F", *self.mke2fs(), "-b", "4096", "-d", tree, image)
         else:
             run("mkfs.btrfs", "-q", "-f", "--rootdir", tree, image)
             # It makes the file longer if it wants more room, which an array has not.
@@ -256,6 +260,18 @@ class Case:
                     file.truncate(size)
                 run("mkfs.btrfs", "-q", "-f", "--rootdir", tree, image)
         shutil.rmtree(tree)
+
+    def mke2fs(self):
+        """The options of mke2fs that make the kind, as firmwares of some years chose them."""
+        if self.system == "ext4":
+            return ["-t", "ext4"]
+        chance = random.Random(f"{self.system} {self.seed}")
+        inodes = ["-I", chance.choice(["128", "256", "256"])]
+        if self.system == "ext3":
+            return ["-t", "ext3", *inodes]
+        sums = "uninit_bg" if self.system == "ext4-nosums" else "^uninit_bg"
+        wide = chance.choice(["64bit", "^64bit", "^64bit"])
+        return ["-t", "ext4", "-O", f"^metadata_csum,{wide},{sums}", *inodes]
 
     def wrap(self, inner, image):
         """The image of the array: the file system, or what it lies in."""
@@ -298,7 +314,7 @@ class Case:
         if self.outer == "GPT":
             return 0 in lost  # the only table
         has_no_copy = self.room // BLOCK <= blocks_of_group
-        return not self.outer and self.system == "ext4" and has_no_copy and 0 in lost
+        return not self.outer and self.system in EXT and has_no_copy and 0 in lost
 
     def change(self, image, how):
         """More files and fewer others, as a user changes them while a member is absent, or before the power fails."""
@@ -434,7 +450,7 @@ def is_clean(mdspace, case, geometry, place):
                 return False
     case.unwrap(copy, inner)
     check = {
-        "ext4": ["e2fsck", "-fn"],
+        **dict.fromkeys(EXT, ["e2fsck", "-fn"]),
         "xfs": ["xfs_repair", "-n"],
         "btrfs": ["btrfs", "check", "--check-data-csum"],
         "luks": ["cryptsetup", "luksDump"],  # ciphertext has no check

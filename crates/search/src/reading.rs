@@ -182,8 +182,11 @@ impl<S: Source> Finder for Reader<'_, '_, S> {
     }
 
     async fn find_all(&mut self, block: u64, is_right: &dyn Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
-        let mut found = Vec::new();
+        let (mut found, mut tried) = (Vec::new(), HashSet::new());
         for choice in self.choices(block) {
+            if self.content(choice).is_some_and(|content| !tried.insert(content)) {
+                continue;
+            }
             let bytes = self.bytes(choice).await;
             found.extend(bytes.filter(|bytes| is_right(bytes) && !found.contains(bytes)));
         }

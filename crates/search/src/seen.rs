@@ -282,6 +282,7 @@ mod tests {
         let mut put = |at: usize, bytes: &[u8]| block[1024 + at..1024 + at + bytes.len()].copy_from_slice(bytes);
         put(0x38, &0xef53_u16.to_le_bytes());
         put(0x18, &2_u32.to_le_bytes());
+        put(0, &8192_u32.to_le_bytes());
         put(4, &1000_u32.to_le_bytes());
         put(0x20, &32768_u32.to_le_bytes());
         put(0x28, &8192_u32.to_le_bytes());

@@ -10,6 +10,11 @@ use std::process::Command;
 
 /// An ext4 with files of many lengths.
 fn ext4(here: &Workplace, bytes: usize) -> Vec<u8> {
+    made_by_mke2fs(here, bytes, &["-t", "ext4"])
+}
+
+/// A file system of mke2fs with these options, and files of many lengths.
+fn made_by_mke2fs(here: &Workplace, bytes: usize, options: &[&str]) -> Vec<u8> {
     let (tree, image) = (here.path().join("tree"), here.path().join("image"));
     for directory in 0..4 {
         let place = tree.join(directory.to_string());
@@ -21,7 +26,9 @@ fn ext4(here: &Workplace, bytes: usize) -> Vec<u8> {
     }
     std::fs::File::create(&image).expect("of our own").set_len(bytes as u64).expect("it is sparse");
     let made = Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-d"])
+        .args(["-q", "-F", "-b", "4096"])
+        .args(options)
+        .arg("-d")
         .args([&tree, &image])
         .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
         .status();
@@ -73,6 +80,33 @@ fn a_shape_is_found_with_all_members_and_with_one_missing() {
         let read = here.run(&format!("read --geometry {next} --length 24M"));
         assert!(read.ok().stdout == image, "{create}: {next}");
         given.clear();
+    }
+}
+
+#[test]
+fn a_shape_is_found_without_checksums_too() {
+    // What Linux 2.6.32 to 3.x made; the same without checksums of descriptors; and ext3.
+    let descriptors = ["-t", "ext4", "-O", "^metadata_csum,^64bit,uninit_bg"];
+    let none = ["-t", "ext4", "-O", "^metadata_csum,^64bit,^uninit_bg", "-I", "128"];
+    let ext3 = ["-t", "ext3"];
+    for (create, given, options) in [
+        ("--level 5 --chunk 64K", "d a c b", &descriptors[..]),
+        ("--level 5 --chunk 64K", "d a c", &descriptors[..]),
+        ("--level 6 --chunk 16K", "b d a e", &descriptors[..]),
+        ("--level 10 --chunk 32K", "c a d e b", &none[..]),
+        ("--level 5 --chunk 64K --layout la", "e b d c a", &ext3[..]),
+        ("--level 0 --chunk 64K", "e b d c a", &ext3[..]),
+    ] {
+        let here = Workplace::new();
+        let names = if given.contains('e') { "a b c d e" } else { "a b c d" };
+        here.run(&format!("create {create} --data-offset 1M --size 32M {names}")).ok();
+        let image = made_by_mke2fs(&here, 24 << 20, options);
+        here.run_with(&format!("write {names}"), &image).ok();
+        let given: Vec<&str> = given.split(' ').collect();
+        given.iter().for_each(|member| wipe(&here, member));
+        let (report, status) = searched(&here, &given);
+        assert_eq!((&report["verdict"], status), (&"found".into(), 0), "{create} {options:?}: {report}");
+        assert!(read_by(&here, &report["shapes"][0]) == image, "{create} {options:?}: {report}");
     }
 }
 
