@@ -50,6 +50,8 @@ pub(super) enum Sums {
 const SUPER_AT: usize = 1024;
 const MAGIC: [u8; 2] = [0x53, 0xef];
 const CHECKSUM_AT: usize = 0x3fc;
+/// More would have numbers of which the last do not fit 32 bits with those of a block behind them.
+const INODES_MAX: u64 = u32::MAX as u64 - BLOCK as u64;
 
 /// Whether [`Super::of`] might see one in a block with these words.
 pub(crate) fn may_be(word: impl Fn(usize) -> [u8; 8]) -> bool {
@@ -115,7 +117,8 @@ impl Super {
             && found.group_inodes > 0
             && matches!(found.inode_bytes, 128 | 256 | 512 | 1024)
             && matches!(found.descriptor_bytes, 32 | 64);
-        let is_whole = || found.inodes() == u64::from(le32(bytes, 0)) && found.group_blocks <= 8 * BLOCK as u32;
+        let inodes = u64::from(le32(bytes, 0));
+        let is_whole = || found.inodes() == inodes && inodes <= INODES_MAX && found.group_blocks <= 8 * BLOCK as u32;
         (sane && (has_sums || is_whole())).then_some(found)
     }
 }

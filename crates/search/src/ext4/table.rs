@@ -44,6 +44,11 @@ impl Uses {
         let byte = self.0.as_ref()?.get(index as usize / 8)?;
         Some(byte >> (index % 8) & 1 == 1)
     }
+
+    /// Whether any of so many inodes from `first` of the group on may be used.
+    pub(super) fn may_have_any(&self, first: u32, count: u32) -> bool {
+        (first..first + count).any(|inode| self.is_used(inode) != Some(false))
+    }
 }
 
 impl<F: Finder> Walker<'_, F> {
@@ -73,6 +78,14 @@ impl<F: Finder> Walker<'_, F> {
             }
         }
         uses
+    }
+
+    /// Blocks of a group's inodes that are looked at. Without checksums nothing tells those of which all are free.
+    pub(super) fn table_blocks(&self, group: &Group) -> u64 {
+        let is_empty = group.inode_bitmap.is_some_and(|bitmap| bitmap.free == bitmap.bits);
+        let is_told = !is_empty || matches!(self.how, Recognition::Sums(..));
+        let used = if is_told { group.used_inodes } else { 0 };
+        (u64::from(used) * u64::from(self.own.inode_bytes)).div_ceil(BLOCK as u64)
     }
 
     /// Finds one block of a group's inodes; `None` if it is not known for certain which one it is.
@@ -112,10 +125,7 @@ impl<F: Finder> Walker<'_, F> {
         let (how, first) = (self.how, self.first_inode(group, index));
         let (block, bytes) = (group.table + index, usize::from(self.own.inode_bytes));
         let used = |number: u32| uses.is_used(number - 1 - group.number * self.own.group_inodes);
-        let numbers = first..first + (BLOCK / bytes) as u32;
-        if numbers.clone().all(|number| used(number) == Some(false)) {
-            return None;
-        }
+        let mut numbers = first..first + (BLOCK / bytes) as u32;
         // All that looks like inodes, of whatever numbers.
         let is_alike =
             |block: &[u8]| how.are_inodes(u32::MAX / 2, &|_| None, block) || how.are_inodes(first, &used, block);
@@ -138,7 +148,7 @@ impl<F: Finder> Walker<'_, F> {
         }
         if fitting.is_empty() {
             // All of its inodes may be free.
-            let is_told = numbers.clone().any(|number| used(number) == Some(true));
+            let is_told = numbers.any(|number| used(number) == Some(true));
             let may_be_zero = !is_told && !self.finder.find_all(block, &is_zero).await.is_empty();
             if !may_be_zero && !group.is_old {
                 self.walk.lose(block, self.finder);

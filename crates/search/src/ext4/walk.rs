@@ -31,7 +31,7 @@ struct Directory {
 }
 
 /// Blocks of inodes that are looked at, at most.
-const TABLE_BLOCKS_MAX: u64 = 1500;
+const TABLE_BLOCKS_MAX: usize = 1500;
 /// Directories that are looked at, at most.
 const DIRECTORIES_MAX: usize = 300;
 
@@ -63,15 +63,13 @@ impl<'a, F: Finder> Walker<'a, F> {
         self.copies().await;
         let mut left = TABLE_BLOCKS_MAX;
         for group in &groups {
-            let is_looked_at = left > 0 && group.used_inodes > 0;
-            let uses = self.bitmaps(group, is_looked_at).await;
-            let bytes = u64::from(group.used_inodes) * u64::from(self.own.inode_bytes);
-            let blocks = bytes.div_ceil(BLOCK as u64).min(left);
-            left -= blocks;
-            for index in 0..blocks {
+            let (blocks, each) = (self.table_blocks(group), BLOCK as u32 / u32::from(self.own.inode_bytes));
+            let uses = self.bitmaps(group, left > 0 && blocks > 0).await;
+            for index in (0..blocks).filter(|index| uses.may_have_any(*index as u32 * each, each)).take(left) {
                 if self.walk.lost.len() > LOST_MAX {
                     return;
                 }
+                left -= 1;
                 let Some(block) = self.inodes(group, &uses, index).await else { continue };
                 let inodes = block.chunks_exact(self.own.inode_bytes.into());
                 for (number, inode) in (self.first_inode(group, index)..).zip(inodes) {
