@@ -31,8 +31,8 @@ fn made_by_mke2fs(here: &Workplace, bytes: usize, options: &[&str]) -> Vec<u8> {
         .arg("-d")
         .args([&tree, &image])
         .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
-        .status();
-    assert!(made.expect("mke2fs starts (Debian's package e2fsprogs)").success());
+        .output();
+    assert!(made.expect("mke2fs starts (Debian's package e2fsprogs)").status.success());
     std::fs::read(image).expect("of our own")
 }
 

@@ -125,6 +125,11 @@ impl Super {
         is_any && are_sane
     }
 
+    /// Whether `block` can be of inodes that are all free.
+    pub(super) fn are_free(&self, block: &[u8]) -> bool {
+        block.chunks_exact(self.inode_bytes.into()).all(|inode| links(inode) == 0)
+    }
+
     /// Whether an inode with a purpose of its own can be this.
     fn is_reserved(&self, number: u32, inode: &[u8]) -> bool {
         let is_absent = le16(inode, 0) == 0 && links(inode) == 0;

@@ -125,13 +125,12 @@ impl<F: Finder> Walker<'_, F> {
         let (how, first) = (self.how, self.first_inode(group, index));
         let (block, bytes) = (group.table + index, usize::from(self.own.inode_bytes));
         let used = |number: u32| uses.is_used(number - 1 - group.number * self.own.group_inodes);
-        let mut numbers = first..first + (BLOCK / bytes) as u32;
         // All that looks like inodes, of whatever numbers.
         let is_alike =
             |block: &[u8]| how.are_inodes(u32::MAX / 2, &|_| None, block) || how.are_inodes(first, &used, block);
         let alike = self.finder.find_all(block, &is_alike).await;
-        let mut fitting: Vec<&Vec<u8>> = alike.iter().filter(|own| how.are_inodes(first, &used, own)).collect();
-        let is_sum = |block: &&Vec<u8>| is_a_sum(block.chunks_exact(bytes).filter_map(is_as_long));
+        let fitting: Vec<&Vec<u8>> = alike.iter().filter(|own| how.are_inodes(first, &used, own)).collect();
+        let is_sum = |block: &[u8]| is_a_sum(block.chunks_exact(bytes).filter_map(is_as_long));
         let mut told = Vec::new();
         for own in &fitting {
             told.push(self.told_by_directories(first, own).await);
@@ -143,21 +142,17 @@ impl<F: Finder> Walker<'_, F> {
             self.walk.note(block, only);
             return Some(only.clone());
         }
-        if self.is_unmounted() {
-            fitting = those(Told::Nothing).chain(in_place.iter().copied()).collect();
-        }
-        if fitting.is_empty() {
-            // All of its inodes may be free.
-            let is_told = numbers.any(|number| used(number) == Some(true));
-            let may_be_zero = !is_told && !self.finder.find_all(block, &is_zero).await.is_empty();
-            if !may_be_zero && !group.is_old {
+        let open: Vec<&Vec<u8>> = those(Told::Nothing).chain(in_place.iter().copied()).collect();
+        // Where the bitmap is not known, all of its inodes may be free, also where some of a block's neighbours are used.
+        let may_be_free =
+            uses.0.is_none() && !self.finder.find_all(block, &|own| self.own.are_free(own)).await.is_empty();
+        match open[..] {
+            // Before a crash a directory may have been in the journal alone.
+            [] if (fitting.is_empty() || self.is_unmounted()) && !may_be_free && !group.is_old => {
                 self.walk.lose(block, self.finder);
+                None
             }
-            return None;
-        }
-        let is_certain = are_independent(&alike) && self.finder.knows(block);
-        match fitting[..] {
-            [only] if is_certain && !is_sum(&only) => {
+            [only] if !may_be_free && are_independent(&alike) && self.finder.knows(block) && !is_sum(only) => {
                 self.walk.note(block, only);
                 Some(only.clone())
             }
@@ -182,10 +177,6 @@ impl<F: Finder> Walker<'_, F> {
         }
         told
     }
-}
-
-fn is_zero(block: &[u8]) -> bool {
-    block.iter().all(|byte| *byte == 0)
 }
 
 /// Whether none of these blocks is the xor of others of them. Where one is, any of them may be the parity.
@@ -247,6 +238,7 @@ mod tests {
         assert_eq!(found(&[&one, &two], vec![]), (None, false));
         assert_eq!(found(&[&data], vec![]), (None, true));
         assert_eq!(found(&[&data, &[0; BLOCK]], vec![]), (None, false), "all of them may be free");
+        assert_eq!(found(&[&one, &[0; BLOCK]], vec![]), (None, false), "and the others those of another place");
         let parity = xor(&[&one, &two, &three]);
         assert!(!are_independent(&[one.clone(), two.clone(), three.clone(), parity]));
         assert!(are_independent(&[one, two, three]));
