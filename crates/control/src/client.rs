@@ -17,6 +17,9 @@ use tokio::net::UnixStream;
 /// Maximum length of an answer, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
+/// Time between two attempts to connect to a server whose queue of connections is full.
+const QUEUE_PAUSE: Duration = Duration::from_millis(20);
+
 /// Why a request got no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -37,10 +40,16 @@ pub enum ClientError {
         what: String,
     },
     /// The server did not answer in time.
-    #[error("{path}: no answer within {} seconds", .timeout.as_secs_f64())]
+    #[error(
+        "{path}: the server{} does not answer within {} seconds",
+        .pid.map_or(String::new(), |pid| format!(" (process {pid})")),
+        .timeout.as_secs_f64()
+    )]
     Silent {
         /// The socket.
         path: PathBuf,
+        /// The server's process, if it made the socket itself.
+        pid: Option<i32>,
         /// How long the client has waited.
         timeout: Duration,
     },
@@ -54,7 +63,9 @@ pub enum ClientError {
 pub struct Client {
     path: PathBuf,
     runtime: tokio::runtime::Runtime,
-    /// The longest time for one request; `None` for no limit.
+    /// The process that listens.
+    pid: Option<i32>,
+    /// The longest time for one GET request; `None` for no limit.
     timeout: Option<Duration>,
 }
 
@@ -66,11 +77,16 @@ impl Client {
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let refused = |source| ClientError::Connect { path: path.into(), source };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(refused)?;
-        runtime.block_on(UnixStream::connect(path)).map_err(refused)?;
-        Ok(Self { path: path.into(), runtime, timeout: None })
+        let pid = match runtime.block_on(UnixStream::connect(path)) {
+            Ok(stream) => process_behind(&stream),
+            Err(error) if is_full(&error) => None,
+            Err(error) => return Err(refused(error)),
+        };
+        Ok(Self { path: path.into(), runtime, pid, timeout: None })
     }
 
-    /// The same client, whose requests fail with [`ClientError::Silent`] after `timeout`.
+    /// The same client, whose GET requests fail with [`ClientError::Silent`] after `timeout`. A change takes the time
+    /// that it takes.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
@@ -93,10 +109,11 @@ impl Client {
     }
 
     fn ask(&self, method: Method, route: &str, body: Bytes) -> Result<Value, ClientError> {
+        let timeout = self.timeout.filter(|_| method == Method::GET);
         let exchange = exchange(&self.path, method, route, None, body);
         let Answer { status, body: answer, .. } = self.runtime.block_on(async {
-            let Some(timeout) = self.timeout else { return exchange.await };
-            let silent = |_| ClientError::Silent { path: self.path.clone(), timeout };
+            let Some(timeout) = timeout else { return exchange.await };
+            let silent = |_| ClientError::Silent { path: self.path.clone(), pid: self.pid, timeout };
             tokio::time::timeout(timeout, exchange).await.map_err(silent)?
         })?;
         let unusable = |error| broken(&self.path, format!("status {status}, and not JSON: {error}"));
@@ -124,7 +141,7 @@ pub(super) async fn exchange(
     accept: Option<HeaderValue>,
     body: Bytes,
 ) -> Result<Answer, ClientError> {
-    let connected = UnixStream::connect(path).await;
+    let connected = connect(path).await;
     let stream = connected.map_err(|source| ClientError::Connect { path: path.into(), source })?;
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| broken(path, error))?;
     let mut request = Request::builder()
@@ -148,6 +165,28 @@ pub(super) async fn exchange(
         // The connection may end first, when the answer has already arrived.
         _ = connection => exchange.await,
     }
+}
+
+/// Connects as soon as the queue of connections has room: a server that hangs leaves it full.
+async fn connect(path: &Path) -> io::Result<UnixStream> {
+    loop {
+        match UnixStream::connect(path).await {
+            Err(error) if is_full(&error) => tokio::time::sleep(QUEUE_PAUSE).await,
+            connected => return connected,
+        }
+    }
+}
+
+/// Whether a server listens whose queue of connections is full.
+fn is_full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+/// The server's process. A socket that a service manager made carries the manager's.
+fn process_behind(stream: &UnixStream) -> Option<i32> {
+    let pid = stream.peer_cred().ok()?.pid()?;
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    name.starts_with("mdspace").then_some(pid)
 }
 
 fn broken(path: &Path, what: impl ToString) -> ClientError {

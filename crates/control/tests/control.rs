@@ -11,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Records the commands it receives. It knows one member.
 #[derive(Clone, Default)]
@@ -134,6 +135,28 @@ fn what_is_asked_reaches_the_backend_and_is_answered() {
         Command::Stop,
     ];
     assert_eq!(*served.backend.asked.lock().expect("no thread panicked"), expected);
+}
+
+#[test]
+fn a_server_that_hangs_is_silent_also_when_its_queue_of_connections_is_full() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("control");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let _listener = runtime.block_on(async {
+        let socket = tokio::net::UnixSocket::new_stream()?;
+        socket.bind(&path)?;
+        socket.listen(4)
+    });
+    let mut waiting = Vec::new();
+    for is_full in [false, true] {
+        while is_full && let Ok(stream) = runtime.block_on(tokio::net::UnixStream::connect(&path)) {
+            waiting.push(stream);
+        }
+        let client = Client::connect(&path).expect("it listens").with_timeout(Duration::from_millis(100));
+        let error = client.get("/v1/status").expect_err("it does not answer");
+        assert!(matches!(&error, ClientError::Silent { pid: None, .. }), "{error}");
+        assert!(error.to_string().ends_with("control: the server does not answer within 0.1 seconds"), "{error}");
+    }
 }
 
 #[test]

@@ -37,6 +37,7 @@ mod reshape;
 mod scrub;
 mod search;
 mod serving;
+mod silent;
 mod sockets;
 mod spares;
 mod stripe_log;

@@ -2,9 +2,9 @@
 //! activation.
 
 use crate::support::traffic::{copy_in, http};
-use crate::support::{Server, Workplace, parsed};
+use crate::support::{END_TIMEOUT, Server, Workplace, ends_within, parsed};
 use serde_json::{Value, json};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixListener};
@@ -198,6 +198,101 @@ fn a_monitor_tells_a_program_a_mail_command_and_a_webhook() {
     }
     let mailed = std::fs::read_to_string(here.path().join("mailed")).expect("the mail command was called");
     assert!(mailed.contains("To: me\nSubject: Fail event on data\n") && !mailed.contains("SpareActive"), "{mailed}");
+}
+
+#[test]
+fn what_repeats_ends_when_its_reader_has_gone() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M --name data a b").ok();
+    let _server = Server::of(&here, "serve a b");
+    for line in ["list --watch 0.02", "list --json --watch 0.02", "status --watch 0.02", "iostat 0.02", "trace"]
+        .into_iter()
+        .chain(["monitor --interval 0.02"])
+    {
+        let mut command = here.command(&line.split(' ').collect::<Vec<_>>());
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("mdspace starts");
+        let mut output = child.stdout.take().expect("a pipe");
+        output.read_exact(&mut [0]).expect("it prints");
+        drop(output);
+        let process = rustix::process::Pid::from_child(&child);
+        let process = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).expect("it is ours");
+        assert!(ends_within(&process, END_TIMEOUT) || child.kill().is_err(), "{line}: it goes on without a reader");
+        let status = child.wait().expect("it ended");
+        assert_eq!(status.code(), Some(0), "{line}");
+    }
+}
+
+#[test]
+fn the_width_of_an_output_costs_no_process() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M --name data a b").ok();
+    let _server = Server::of(&here, "serve a b");
+    let program = here.path().join("tput");
+    std::fs::write(&program, "#!/bin/sh\necho >>called\necho 80\n").expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).expect("it is ours");
+    for line in ["status", "list", "iostat"] {
+        let path = format!("{}:{}", here.path().display(), std::env::var("PATH").unwrap_or_default());
+        let output = here.command(&[line]).env_remove("COLUMNS").env("PATH", path).output().expect("mdspace ends");
+        assert!(output.status.success(), "{line}");
+        assert!(!here.path().join("called").exists(), "{line}");
+    }
+}
+
+#[test]
+fn a_monitor_that_looks_once_fails_if_it_could_not_notify() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M --assume-clean --name data a b").ok();
+    let _server = Server::of(&here, "serve a b");
+    let port = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("an address").port();
+    let webhook = format!("--webhook http://127.0.0.1:{port}/");
+    for (recipient, status) in [
+        ("", 0),
+        ("--program true", 0),
+        ("--program ./none", 1),
+        ("--program false", 1),
+        ("--mail me --mailer cat", 0),
+        ("--mail me --mailer false", 1),
+        ("--syslog=none", 1),
+        (&webhook, 1),
+    ] {
+        let run = here.run(&format!("monitor --once --test {recipient}"));
+        run.expect(status, if status == 0 { &[] } else { &["not notified", "notifications failed"] });
+        assert!(run.text().contains("TestMessage"), "{recipient}: {}", run.text());
+    }
+}
+
+#[test]
+fn the_end_of_a_scrub_comes_with_its_count_however_short_the_scrub_was() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M --assume-clean --name data a b").ok();
+    let server = Server::of(&here, "serve a b");
+    let mut command =
+        here.command(&["monitor", "--interval", "0.5", "--json", "--mail", "me", "--mailer", "cat >>mailed"]);
+    let mut monitor = command.stdout(Stdio::piped()).spawn().expect("mdspace starts");
+    let mut lines = BufReader::new(monitor.stdout.take().expect("a pipe")).lines();
+    let mut next = |name: &str| loop {
+        let event = parsed(&lines.next().expect("it goes on").expect("text"));
+        if event["event"] == name {
+            return event;
+        }
+    };
+    next("NewArray");
+    here.run("scrub").ok();
+    assert_eq!(next("RebuildFinished").get("mismatches"), None);
+    let member = std::fs::File::options().write(true).open(here.path().join("b")).expect("a member");
+    std::os::unix::fs::FileExt::write_all_at(&member, &[1; 8192], 4 << 20).expect("it is long enough");
+    here.run("scrub").expect(1, &["2 rows"]);
+    let event = next("RebuildFinished");
+    assert_eq!(event["mismatches"], 2, "{event}");
+    here.run("stop").ok();
+    next("DeviceDisappeared");
+    assert_eq!(server.wait(), Some(0));
+    monitor.kill().expect("it runs");
+    drop(monitor.wait());
+    let mailed = std::fs::read_to_string(here.path().join("mailed")).expect("the mail command was called");
+    assert!(mailed.contains("Subject: RebuildFinished event on data\n"), "{mailed}");
+    assert!(mailed.contains("\nMismatches found: 2 rows of 4 KiB\n"), "{mailed}");
 }
 
 #[test]

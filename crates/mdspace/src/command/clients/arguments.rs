@@ -281,8 +281,15 @@ Events, as mdadm --monitor names them:
   RebuildStarted, Rebuild20 to Rebuild80, RebuildFinished   a resync, a recovery or another sweep
   TestMessage                       with --test
 
-The program gets the event, the array's name and, if a member is concerned, the member. The mail command gets \
-a message for Fail, FailSpare, DegradedArray, DeviceDisappeared and TestMessage. A webhook gets JSON by POST.")]
+Events of mdspace alone:
+  ServerSilent, ServerAnswers       the array's server hangs, or does no longer
+
+The program gets the event, the array's name and, if a member is concerned, the member. RebuildFinished after a \
+scrub of the whole array that found wrong rows of 4 KiB comes with `mismatches found: N`. The mail command gets a \
+message for that, and for Fail, FailSpare, DegradedArray, DeviceDisappeared, ServerSilent and TestMessage. A webhook \
+gets JSON by POST.
+
+Exit status with --once: 1 if a program, a mail command, a webhook or syslog was not notified.")]
 pub(crate) struct MonitorArguments {
     /// The served arrays, each as --array takes it; without any, all that you serve, as they come and go
     #[arg(value_name = "ARRAY", conflicts_with_all = ["array", "control"])]

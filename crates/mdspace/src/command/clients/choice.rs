@@ -50,7 +50,7 @@ pub(crate) fn socket(wanted: &Wanted<'_>) -> Result<PathBuf, NotChosen> {
     let (mut sockets, killed): (Vec<PathBuf>, Vec<PathBuf>) =
         control_sockets().into_iter().partition(|socket| is_listening(socket));
     if wanted.array.is_none() && sockets.len() == 1 {
-        return Ok(sockets.remove(0)); // it is not asked for its status, so that a busy server gets one request alone
+        return Ok(sockets.remove(0)); // there is nothing to choose
     }
     let typed: Vec<OsString> = std::env::args_os().skip(1).collect();
     match choose(wanted, ask_all(sockets), &typed) {

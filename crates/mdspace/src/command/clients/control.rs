@@ -13,7 +13,7 @@ use crate::command::clients::report::StatusView;
 use crate::command::clients::served::ArrayView;
 use crate::command::locate;
 use crate::command::text::failure::Failure;
-use crate::command::text::output::{clear_screen, print, print_json, print_states};
+use crate::command::text::output::{clear_screen, is_read, print, print_json, print_states};
 use crate::names::name_of;
 use crate::place::is_uri;
 use control::{AddRequest, ApiError, Client, ClientError, MemberRequest, ReplaceRequest};
@@ -69,6 +69,9 @@ pub(crate) fn status(arguments: &StatusArguments, kernel: Option<&'static Kernel
             print_states(&format!("{}{files}{behind}", view.report(&figures, pace.as_ref())))?;
         }
         broken = view.broken;
+        if !is_read() {
+            break;
+        }
     }
     match broken {
         Some(reason) => {
@@ -120,7 +123,7 @@ pub(crate) fn change(by: &ChangeArguments, route: &str, request: &Value) -> Resu
 /// As [`change`]. Of several served arrays, `member` chooses its own.
 fn change_of(by: &ChangeArguments, member: Option<&OsStr>, route: &str, request: &Value) -> Result<Value, Failure> {
     let wanted = Wanted { member, ..by.control.wanted() };
-    let body = client(&wanted)?.post(route, request)?;
+    let body = answering(&wanted)?.post(route, request)?;
     if by.told.json {
         print_json(&body)?
     } else {
@@ -173,7 +176,7 @@ pub(crate) fn set(arguments: &SetArguments) -> Result<(), Failure> {
 
 /// Runs `mdspace stop`. When it returns, the members are free.
 pub(crate) fn stop(arguments: &StopArguments) -> Result<(), Failure> {
-    let body = client(&arguments.array.wanted())?.post("/v1/stop", &json!({}))?;
+    let body = answering(&arguments.array.wanted())?.post("/v1/stop", &json!({}))?;
     let pid = body["pid"].as_i64().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
     let has_ended = pid.is_none_or(|pid| wait_for_end(pid, END_PATIENCE));
     if arguments.json {
@@ -194,9 +197,22 @@ pub(crate) fn stop(arguments: &StopArguments) -> Result<(), Failure> {
 /// device.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a server may take to show something. A list or a monitor has others to look at, and waits less.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
 /// A client of the wanted array's server.
 pub(crate) fn client(wanted: &Wanted<'_>) -> Result<Client, Failure> {
-    Ok(Client::connect(&choice::socket(wanted)?)?)
+    Ok(Client::connect(&choice::socket(wanted)?)?.with_timeout(ANSWER_PATIENCE))
+}
+
+/// As [`client`], of a server that answers: a change may take long, so that its own answer shows nothing of a server
+/// that hangs.
+pub(crate) fn answering(wanted: &Wanted<'_>) -> Result<Client, Failure> {
+    let client = client(wanted)?;
+    match client.get("/v1/status") {
+        Err(error @ ClientError::Silent { .. }) => Err(error.into()),
+        _ => Ok(client), // what else is wrong, the change tells
+    }
 }
 
 /// The status in `body`, with the fields that commands print.
@@ -211,7 +227,10 @@ impl From<ClientError> for Failure {
             ClientError::Connect { .. } => {
                 Self::refused(error.to_string()).advise("start the array with `mdspace serve` or `mdspace up`")
             }
-            ClientError::Protocol { .. } | ClientError::Silent { .. } => Self::unwell(error.to_string()),
+            ClientError::Silent { .. } => Self::unwell(error.to_string()).advise(
+                "`ps -o pid,stat,wchan:20,args -C mdspace` shows whether it is stopped (T), or hangs in the kernel (D)",
+            ),
+            ClientError::Protocol { .. } => Self::unwell(error.to_string()),
             ClientError::Api(ApiError { status, message, member, field, advice }) => {
                 let place: Vec<String> = member.into_iter().chain(field).chain([message]).collect();
                 let message = place.join(": ");

@@ -8,7 +8,7 @@ use crate::command::clients::control::client;
 use crate::command::clients::figures::{Figures, milliseconds};
 use crate::command::clients::interval::Intervals;
 use crate::command::text::failure::Failure;
-use crate::command::text::output::{print, print_json};
+use crate::command::text::output::{is_read, print, print_json};
 use crate::command::text::screen::{table, width};
 use control::Client;
 use export::measure::{Done, Measures, Metered};
@@ -46,6 +46,9 @@ pub(crate) fn run(arguments: &IostatArguments) -> Result<(), Failure> {
             print(&format!("{}\n", report(&figures, width())))?;
         }
         before = Some(now);
+        if !is_read() {
+            break;
+        }
     }
     Ok(())
 }

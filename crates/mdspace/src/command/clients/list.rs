@@ -8,7 +8,7 @@ use crate::command::clients::on_disks::find;
 use crate::command::clients::served::{Answer, ArrayView, LastScrubView, OnDisks, Served, ask_all};
 use crate::command::opening::sockets::control_sockets;
 use crate::command::text::failure::Failure;
-use crate::command::text::output::{clear_screen, print_json, print_states};
+use crate::command::text::output::{clear_screen, is_read, print_json, print_states};
 use crate::command::text::screen::{self, width};
 use crate::command::text::size::Size;
 use crate::names::name_of;
@@ -30,13 +30,16 @@ pub(crate) fn run(arguments: &ListArguments) -> Result<(), Failure> {
         }
         if arguments.json {
             print_json(&served.iter().map(Listed::of).collect::<Vec<_>>())?;
-            continue;
+        } else {
+            if arguments.watch.is_some() && is_screen {
+                clear_screen()?;
+            }
+            let behind = if arguments.watch.is_some() && !is_screen { "\n" } else { "" };
+            print_states(&format!("{}{behind}", report(&served, width())))?;
         }
-        if arguments.watch.is_some() && is_screen {
-            clear_screen()?;
+        if !is_read() {
+            break;
         }
-        let behind = if arguments.watch.is_some() && !is_screen { "\n" } else { "" };
-        print_states(&format!("{}{behind}", report(&served, width())))?;
     }
     Ok(())
 }

@@ -53,7 +53,7 @@ pub(crate) struct StatusView {
     warnings: Vec<String>,
     /// Older servers do not send this.
     #[serde(default)]
-    last_scrub: Option<LastScrubView>,
+    pub(crate) last_scrub: Option<LastScrubView>,
     served: ServedView,
 }
 

@@ -4,8 +4,7 @@
 use crate::command::clients::arguments::TraceArguments;
 use crate::command::clients::control::client;
 use crate::command::text::failure::Failure;
-use crate::command::text::output::print;
-use crate::command::text::output::tell;
+use crate::command::text::output::{is_read, print, tell};
 use export::measure::{Traced, Traces};
 use serde::Deserialize;
 use std::time::Duration;
@@ -23,7 +22,7 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<(), Failure> {
     if !arguments.json {
         print(HEADING)?;
     }
-    while left != Some(0) {
+    while left != Some(0) && is_read() {
         let body = client.get(&route)?;
         let Traces { next, lost, mut transfers } = Traces::deserialize(&body)
             .map_err(|error| Failure::unwell(format!("the server's reply is not a trace: {error}")))?;

@@ -234,13 +234,8 @@ impl Array {
         own == name || own.split_once(':').is_some_and(|(_, own)| own == name)
     }
 
-    /// A client of its server.
-    pub(super) fn client(&self) -> Result<Client, Trouble> {
-        Ok(Client::connect(&self.socket)?)
-    }
-
-    /// Requests a change.
+    /// Requests a change from its server, which has just answered.
     pub(super) fn post(&self, route: &str, body: &Value) -> Result<Value, Trouble> {
-        Ok(self.client()?.post(route, body)?)
+        Ok(Client::connect(&self.socket)?.post(route, body)?)
     }
 }

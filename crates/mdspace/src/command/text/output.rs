@@ -8,6 +8,7 @@ use crate::command::text::failure::Failure;
 use crate::command::text::journal::Priority;
 use crate::command::text::screen::{coloured, folded, is_coloured, width};
 use format::text::plain;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
@@ -37,6 +38,14 @@ pub(crate) fn print_as_it_is(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether standard output still has a reader: what repeats a report ends without one.
+pub(crate) fn is_read() -> bool {
+    let output = std::io::stdout();
+    let mut polled = [PollFd::new(&output, PollFlags::empty())];
+    let asked = poll(&mut polled, Some(&Timespec::default()));
+    asked.is_err() || !polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 /// Prints `value` as indented JSON and a line feed.

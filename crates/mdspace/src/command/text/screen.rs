@@ -30,9 +30,8 @@ const COLOURS: [(&str, &[&str]); 3] = [
 /// The columns of the terminal, or COLUMNS. `None` for no limit.
 pub(crate) fn width() -> Option<usize> {
     let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let is_screen = std::io::stdout().is_terminal();
-    let of_screen =
-        || ratatui::crossterm::terminal::size().ok().filter(|_| is_screen).map(|(columns, _)| columns.into());
+    // Of an output that is no terminal, the system knows no size; crossterm would ask tput(1) for one.
+    let of_screen = || rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col.into());
     set.or_else(of_screen).filter(|columns| *columns > 0).map(|columns: usize| columns.max(WIDTH_MIN))
 }
 

@@ -1,10 +1,12 @@
 //! `mdspace monitor`: reports events of arrays to a program, a mail command or a webhook, and moves spares between
 //! arrays, as mdadm --monitor does.
 //!
-//! It compares snapshots of the status at intervals, so changes that are undone between two snapshots cause no event.
+//! It compares snapshots of the status at intervals, so changes that are undone between two snapshots cause no event. A
+//! server that does not answer holds up no event of another array.
 
 pub(crate) mod detached;
 mod events;
+mod looks;
 mod moving;
 mod recipients;
 mod spares;
@@ -12,19 +14,19 @@ mod syslog;
 
 use crate::command::clients::arguments::MonitorArguments;
 use crate::command::clients::choice::{self, Wanted};
-use crate::command::clients::control::view;
 use crate::command::clients::interval::Intervals;
 use crate::command::clients::served::is_listening;
 use crate::command::opening::sockets::control_sockets;
 use crate::command::text::failure::Failure;
-use crate::command::text::output::tell;
-use control::Client;
+use crate::command::text::output::{is_read, tell};
 use detached::Detached;
-use events::{Event, Snapshot, events};
+use events::{Event, Seen, events};
+use looks::Looks;
 use moving::Mover;
 use recipients::Recipients;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// Runs `mdspace monitor`.
 pub(crate) fn run(arguments: &MonitorArguments) -> Result<(), Failure> {
@@ -32,34 +34,39 @@ pub(crate) fn run(arguments: &MonitorArguments) -> Result<(), Failure> {
     let watched = Watched::of(arguments)?;
     let recipients = Recipients::of(arguments)?;
     let mut mover = Mover::of(&arguments.spare_groups)?;
-    let mut before = BTreeMap::new();
+    let mut looks = Looks::default();
+    let mut before = All::new();
     let interval = if arguments.once { None } else { Some(arguments.interval) };
     for (number, ()) in Intervals::new(interval, None).enumerate() {
-        let now = watched.snapshots(&before)?;
+        // The first look is to show all arrays; a later one is waited for only until the next is due.
+        let patience = (number > 0).then(|| Duration::from_secs_f64(arguments.interval));
+        let now = looks.at(watched.sockets(&before), &before, patience);
         // From here on every change is noticed.
         detached.as_mut().map_or(Ok(()), Detached::watches)?;
-        for (socket, snapshot) in &now {
-            let before = before.get(socket).and_then(Option::as_ref);
-            recipients.notify_all(&events(before, snapshot.as_ref(), arguments.increment))?;
+        for (socket, seen) in &now {
+            recipients.notify_all(&events(before.get(socket), seen, arguments.increment))?;
         }
         if number == 0 && arguments.test {
             recipients.notify_all(&test_messages(&now))?;
         }
         before = now;
         recipients.notify_all(&mover.look()?)?;
+        if !recipients.are_there(is_read()) {
+            break;
+        }
     }
-    Ok(())
+    recipients.result()
 }
 
 /// One for each array, as mdadm sends them.
-fn test_messages(now: &Snapshots) -> Vec<Event> {
-    let arrays: Vec<&str> = now.values().flatten().map(|snapshot| &*snapshot.array).collect();
+fn test_messages(now: &All) -> Vec<Event> {
+    let arrays: Vec<&str> = now.values().filter_map(Seen::array).collect();
     let arrays = if arrays.is_empty() { vec!["unknown"] } else { arrays };
     arrays.into_iter().map(|array| Event::new("TestMessage", array, None)).collect()
 }
 
-/// By control socket; `None` for an array that is not served.
-type Snapshots = BTreeMap<PathBuf, Option<Snapshot>>;
+/// By control socket.
+type All = BTreeMap<PathBuf, Seen>;
 
 /// The arrays that are watched.
 enum Watched {
@@ -85,35 +92,17 @@ impl Watched {
         Ok(Self::All)
     }
 
-    /// Snapshots of the arrays, of those before as well: an array that is gone is an event.
-    fn snapshots(&self, before: &Snapshots) -> Result<Snapshots, Failure> {
-        let sockets = match self {
+    /// The sockets of the arrays, of those before as well: an array that is gone is an event.
+    fn sockets(&self, before: &All) -> Vec<PathBuf> {
+        match self {
             Self::Chosen(sockets) => sockets.clone(),
             Self::All => {
                 let mut sockets = control_sockets();
-                let known = before.iter().filter(|(_, snapshot)| snapshot.is_some()).map(|(socket, _)| socket);
+                let known = before.iter().filter(|(_, seen)| seen.array().is_some()).map(|(socket, _)| socket);
                 let others: Vec<PathBuf> = known.filter(|socket| !sockets.contains(socket)).cloned().collect();
                 sockets.extend(others);
                 sockets
             }
-        };
-        std::thread::scope(|scope| {
-            let ask = |socket: PathBuf| (socket.clone(), scope.spawn(move || snapshot(&socket)));
-            let asked: Vec<_> = sockets.into_iter().map(ask).collect();
-            let mut answered = Snapshots::new();
-            for (socket, answer) in asked {
-                answered.insert(socket, answer.join().expect("asking does not panic")?);
-            }
-            Ok(answered)
-        })
-    }
-}
-
-/// A snapshot of the array; `None` if it is not served.
-fn snapshot(path: &Path) -> Result<Option<Snapshot>, Failure> {
-    let Ok(client) = Client::connect(path) else { return Ok(None) };
-    match client.get("/v1/status") {
-        Ok(body) => Ok(Some(Snapshot::of(&view(&body)?))),
-        Err(_) => Ok(None), // the server ended meanwhile
+        }
     }
 }

@@ -12,6 +12,7 @@ use crate::command::text::wording::utc;
 use ::io::signal::deliver_to;
 use control::Webhook;
 use serde::Serialize;
+use std::cell::Cell;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
@@ -20,6 +21,8 @@ use std::time::SystemTime;
 pub(super) struct Recipients<'a> {
     arguments: &'a MonitorArguments,
     webhook: Option<Webhook>,
+    /// How often one of them was not notified.
+    failed: Cell<u64>,
 }
 
 /// An event with its time.
@@ -39,7 +42,21 @@ impl<'a> Recipients<'a> {
             Failure::refused(format!("--webhook: {reason}"))
                 .advise("for other protocols use --program with a script that calls curl")
         })?;
-        Ok(Self { arguments, webhook })
+        Ok(Self { arguments, webhook, failed: Cell::new(0) })
+    }
+
+    /// Whether anything gets events; `is_read` says whether standard output does.
+    pub(super) fn are_there(&self, is_read: bool) -> bool {
+        let MonitorArguments { syslog, program, mail, .. } = self.arguments;
+        is_read || syslog.is_some() || program.is_some() || mail.is_some() || self.webhook.is_some()
+    }
+
+    /// A failure if any of them was not notified.
+    pub(super) fn result(&self) -> Result<(), Failure> {
+        match self.failed.get() {
+            0 => Ok(()),
+            failed => Err(Failure::unwell(format!("{failed} notifications failed"))),
+        }
     }
 
     pub(super) fn notify_all(&self, events: &[Event]) -> Result<(), Failure> {
@@ -50,30 +67,37 @@ impl<'a> Recipients<'a> {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let dated = Dated { time: since_1970.as_secs(), event };
         let json = serde_json::to_value(&dated).expect("our own types have string keys");
-        let member = event.member.as_deref().unwrap_or_default();
+        let about = event.about().unwrap_or_default();
         let drive = event.drive.as_deref().map(|drive| format!(" ({drive})")).unwrap_or_default();
         if self.arguments.json {
             print_as_it_is(&format!("{json}\n"))?;
         } else {
-            let line = format!("{}  {:<17} {} {member}{drive}", utc(dated.time), event.event, event.array);
+            let line = format!("{}  {:<17} {} {about}{drive}", utc(dated.time), event.event, event.array);
             let priority = if event.is_mailed() { Priority::Warning } else { Priority::Info };
             print(&format!("{}\n", priority.before_lines(line.trim_end(), std::io::stdout())))?;
         }
         if let Some(socket) = &self.arguments.syslog {
-            note(&socket.display().to_string(), syslog::send(socket, event).map_err(|error| error.to_string()));
+            self.note(&socket.display().to_string(), syslog::send(socket, event).map_err(|error| error.to_string()));
         }
         if let Some(program) = &self.arguments.program {
             let mut command = Command::new(program);
-            command.arg(&event.event).arg(&event.array).args(&event.member).stdin(Stdio::null());
-            note(&program.display().to_string(), ended_well(deliver_to(&mut command).status()));
+            command.arg(&event.event).arg(&event.array).args(event.about()).stdin(Stdio::null());
+            self.note(&program.display().to_string(), ended_well(deliver_to(&mut command).status()));
         }
         if let Some(address) = self.arguments.mail.as_deref().filter(|_| event.is_mailed()) {
-            note(&self.arguments.mailer, self.mail(address, &letter(address, event)));
+            self.note(&self.arguments.mailer, self.mail(address, &letter(address, event)));
         }
         if let Some(webhook) = &self.webhook {
-            note(self.arguments.webhook.as_deref().unwrap_or_default(), webhook.post(&json));
+            self.note(self.arguments.webhook.as_deref().unwrap_or_default(), webhook.post(&json));
         }
         Ok(())
+    }
+
+    fn note(&self, recipient: &str, notified: Result<(), String>) {
+        if let Err(reason) = notified {
+            self.failed.set(self.failed.get() + 1);
+            tell!("note: {recipient}: not notified: {reason}");
+        }
     }
 
     /// Sends a message through the mail command.
@@ -96,19 +120,14 @@ fn ended_well(status: std::io::Result<std::process::ExitStatus>) -> Result<(), S
     }
 }
 
-fn note(recipient: &str, notified: Result<(), String>) {
-    if let Err(reason) = notified {
-        tell!("note: {recipient}: not notified: {reason}");
-    }
-}
-
 /// A message for sendmail -t. Names come from superblocks and paths, so they must not be able to add a header.
 fn letter(address: &str, event: &Event) -> String {
     let harmless = |text: &str| text.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>();
     let (name, array) = (harmless(&event.event), harmless(&event.array));
     let line = |what: &str, text: Option<&str>| text.map(|text| format!("{what}: {}\n", harmless(text)));
     let (member, drive) = (line("Member", event.member.as_deref()), line("Drive", event.drive.as_deref()));
-    let about = member.into_iter().chain(drive).collect::<String>();
+    let found = event.mismatches.map(|found| format!("Mismatches found: {found} rows of 4 KiB\n"));
+    let about = member.into_iter().chain(drive).chain(found).collect::<String>();
     format!(
         "To: {}\nSubject: {name} event on {array}\n\nThis is a message of mdspace monitor.\n\nEvent: {name}\n\
          Array: {array}\n{about}",

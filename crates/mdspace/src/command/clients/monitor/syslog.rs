@@ -19,7 +19,8 @@ pub(super) fn send(socket: &Path, event: &Event) -> Result<()> {
 fn line(event: &Event, pid: u32) -> String {
     let member = event.member.as_deref().map(|member| format!(", component device {member}")).unwrap_or_default();
     let drive = event.drive.as_deref().map(|drive| format!(" ({drive})")).unwrap_or_default();
-    let text = format!("{} event detected on md device {}{member}{drive}", event.event, event.array);
+    let found = event.mismatches.map(|found| format!(", mismatches found: {found}")).unwrap_or_default();
+    let text = format!("{} event detected on md device {}{member}{drive}{found}", event.event, event.array);
     let harmless: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     format!("<{}>mdspace[{pid}]: {harmless}", DAEMON | event.gravity() as u8)
 }

@@ -7,12 +7,12 @@ mod show;
 pub(crate) use show::Shown;
 
 use crate::command::clients::arguments::{RepairChoice, ScrubArguments};
-use crate::command::clients::control::client;
+use crate::command::clients::control::answering;
 use crate::command::clients::files;
 use crate::command::locate::{self, Asked, Located};
 use crate::command::text::failure::Failure;
-use crate::command::text::output::{print, print_json};
-use control::{Client, ScrubCommand};
+use crate::command::text::output::{print, print_json, tell};
+use control::{Client, ClientError, ScrubCommand};
 use engine::{ScrubAction, ScrubReport, ScrubState, SweepStatus};
 use parity::Kernel;
 use serde::{Deserialize, Serialize};
@@ -101,7 +101,7 @@ struct ScrubReply {
 
 /// Runs `mdspace scrub` for a served array.
 pub(crate) fn online(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    let client = client(&arguments.control.wanted())?;
+    let client = answering(&arguments.control.wanted())?;
     let command = match action_of(arguments) {
         _ if arguments.pause => ScrubCommand::Pause,
         _ if arguments.resume => ScrubCommand::Resume,
@@ -129,16 +129,43 @@ pub(crate) fn online(arguments: &ScrubArguments, kernel: Option<&'static Kernel>
 /// Shows the progress of a served array's scrub until it ends or is paused.
 fn wait(client: &Client, as_json: bool) -> Result<Option<ScrubReport>, Failure> {
     let mut shown = Shown::start(as_json);
+    let mut percent = 0.0;
+    let mut is_silent = false;
     loop {
-        let ScrubReply { scrub, sweep } = reply(&client.get("/v1/scrub")?)?;
+        let body = match client.get("/v1/scrub") {
+            // It may go on, and the scrub with it.
+            Err(error @ ClientError::Silent { .. }) => {
+                if !std::mem::replace(&mut is_silent, true) {
+                    tell!("note: {error}; waiting");
+                }
+                continue;
+            }
+            Err(error) => return Err(ended(error, percent)),
+            Ok(body) => body,
+        };
+        is_silent = false;
+        let ScrubReply { scrub, sweep } = reply(&body)?;
         if scrub.as_ref().is_none_or(|report| report.state.is_over() || report.state == ScrubState::Paused) {
             return Ok(scrub);
         }
         if let Some(sweep) = sweep {
+            percent = sweep.percent;
             shown.show(&sweep);
         }
         std::thread::sleep(LOOK);
     }
+}
+
+/// Why a scrub that had begun is no longer heard of.
+fn ended(error: ClientError, percent: f64) -> Failure {
+    let is_stopping = matches!(&error, ClientError::Api(error) if error.status == 503);
+    match error {
+        ClientError::Connect { .. } | ClientError::Protocol { .. } => {}
+        ClientError::Api(_) if is_stopping => {}
+        error => return error.into(),
+    }
+    Failure::unwell(format!("the server ended while the scrub was at {percent:.0} %"))
+        .advise("serve the array again: the scrub goes on where it was last saved")
 }
 
 fn reply(body: &Value) -> Result<ScrubReply, Failure> {
