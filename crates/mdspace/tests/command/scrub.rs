@@ -1,10 +1,11 @@
 //! `scrub`: its report, its changes and its exit status.
 
 use crate::support::nbd::Nbd;
-use crate::support::{Server, Workplace, parsed};
+use crate::support::{Run, Server, Workplace, parsed};
 use serde_json::Value;
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::Stdio;
 
 const MEMBERS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -206,6 +207,44 @@ fn what_cannot_be_scrubbed_is_refused_with_nothing_changed() {
             run.expect(2, &["refused: "]);
             assert!(here.contents(&["a", "b", "c"]) == before, "{shape}: {line}: a refusal wrote");
         }
+    }
+}
+
+#[test]
+fn a_limited_scrub_tells_its_rate_and_the_time_left_from_the_start() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 64M --assume-clean --name data a b").ok();
+    let _server = Server::of(&here, "serve a b");
+    here.run("set sync-speed-min=300K sync-speed-max=300K").ok();
+    here.run("scrub --no-wait").ok();
+    let mut looks = 0;
+    while looks < 10 {
+        let sweep = parsed(&here.run("status --json").ok().text())["sweep"].clone();
+        if sweep["held_by"] == "sync-speed-max" && sweep["done_bytes"].as_u64() > Some(0) {
+            looks += 1;
+            assert!(sweep["bytes_per_second"].as_u64() <= Some(300 << 10), "{sweep}");
+            assert!(sweep["seconds_left"].as_u64() > Some(60), "{sweep}");
+        }
+    }
+}
+
+#[test]
+fn a_scrub_whose_server_ends_meanwhile_has_failed_and_was_not_refused() {
+    for ending in ["stop", "kill"] {
+        let here = Workplace::new();
+        here.run("create --level 1 --size 64M --assume-clean --name data a b").ok();
+        let mut server = Server::of(&here, "serve a b");
+        here.run("set sync-speed-min=64K sync-speed-max=64K").ok();
+        let mut command = here.command(&["scrub"]);
+        let scrub = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("mdspace starts");
+        while parsed(&here.run("status --json").ok().text())["sync_action"] != "check" {}
+        match ending {
+            "stop" => drop(here.run("stop").ok()),
+            _ => server.child.kill().expect("it runs"),
+        }
+        drop(server);
+        let run = Run::new("scrub", scrub.wait_with_output().expect("mdspace ends"));
+        run.expect(1, &["error: the server ended while the scrub was at ", "serve the array again"]);
     }
 }
 

@@ -43,6 +43,9 @@ pub(super) struct UnderWay {
     pub(super) start: u64,
     pub(super) position: u64,
     pub(super) end: u64,
+    pub(super) begun: Moment,
+    /// Positions for each byte of a member.
+    pub(super) scale: f64,
     /// Position and time that the rate is measured from, and the next such point.
     pub(super) since: (u64, Moment),
     pub(super) mark: (u64, Moment),
@@ -102,10 +105,14 @@ pub struct SweepStatus {
 impl Sweeps {
     /// Progress of the sweep under way at `now`.
     pub(crate) fn status(&self, now: Moment) -> Option<SweepStatus> {
-        let UnderWay { purpose, start, position, end, since, held_by, .. } = self.newest()?;
+        let UnderWay { purpose, start, position, end, since, begun, scale, held_by, .. } = self.newest()?;
         let (done, total) = (position - start, end - start);
         let seconds = now.since(since.1).as_secs_f64();
-        let rate = if seconds > 0.0 { (position - since.0) as f64 / seconds } else { 0.0 };
+        let measured = if seconds > 0.0 { (position - since.0) as f64 / seconds } else { 0.0 };
+        // The first window does not wait, so that it alone says nothing of how a limited sweep goes on.
+        let speed = self.speed.get();
+        let max = speed.max.filter(|_| since.1 == begun && held_by == Some(HeldBy::Maximum));
+        let rate = max.map_or(measured, |max| measured.min(max.max(speed.min) as f64 * scale));
         Some(SweepStatus {
             action: purpose.action().to_owned(),
             done_bytes: done,
@@ -150,8 +157,10 @@ impl Sweeps {
 
     pub(super) fn begin(&self, purpose: Purpose, sweep_range: SweepRange, now: Moment) -> Sweeping<'_> {
         let point = (sweep_range.from, now);
-        let SweepRange { start, from: position, end, .. } = sweep_range;
-        let sweep = UnderWay { purpose, start, position, end, since: point, mark: point, held_by: None };
+        let SweepRange { start, from: position, end, step, member_bytes } = sweep_range;
+        let scale = step as f64 / member_bytes.max(1) as f64;
+        let (begun, since, mark) = (now, point, point);
+        let sweep = UnderWay { purpose, start, position, end, begun, scale, since, mark, held_by: None };
         let sweep = Rc::new(Cell::new(sweep));
         self.under_way.borrow_mut().push(sweep.clone());
         Sweeping { sweeps: self, sweep }
