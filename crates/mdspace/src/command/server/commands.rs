@@ -80,7 +80,7 @@ impl<'a> Commands<'a> {
         Ok(Answer::Status)
     }
 
-    /// Whether requests succeed.
+    /// Whether requests succeed; an array that is read-only serves as it was asked to.
     fn ready(&self) -> Result<Answer, ApiError> {
         match self.array.status().broken {
             None => Ok(Answer::Body("ready\n".into())),
