@@ -3,18 +3,10 @@
 "use strict";
 
 const colors = { healthy: "good", unsynced: "warn", degraded: "warn", silent: "warn", failed: "bad", gone: "bad" };
-const PARITIES = { raid4: 1, raid5: 1, raid6: 2 };
-
-// How many more members may fail without a loss; null where it depends on which.
-function left(array) {
-  const bears = array.level === "raid1" ? array.raid_disks - 1 : PARITIES[array.level];
-  return bears === undefined ? null : bears - (array.raid_disks - array.in_sync);
-}
-
 function members(array) {
   if (array.level === null) return ["", ""];
   const text = `${array.in_sync} of ${array.raid_disks}`;
-  const more = left(array);
+  const more = array.may_fail;
   if (more === null || array.in_sync === array.raid_disks) return [text, array.in_sync === array.raid_disks ? "good" : "warn"];
   return more > 0 ? [`${text}; ${more} more may fail`, "warn"] : [`${text}; no more may fail`, "bad"];
 }

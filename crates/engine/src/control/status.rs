@@ -49,6 +49,8 @@ pub struct Status {
     pub raid_disks: u16,
     /// Slots with a member that is current everywhere.
     pub in_sync: u16,
+    /// How many of these may fail, whichever they are, without loss of data.
+    pub may_fail: u16,
     /// `clean` or `active` (marked dirty), with `, degraded` appended; `broken` when the array takes no
     /// writes.
     pub state: String,
@@ -212,6 +214,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             updated: superblock.updated.seconds,
             raid_disks: self.core.geometry().slots(),
             in_sync,
+            may_fail: self.core.may_fail(),
             state: state(self, in_sync < self.core.geometry().slots()),
             broken: self.core.health.failed.borrow().clone(),
             read_only: self.core.is_read_only(),

@@ -96,6 +96,17 @@ impl<M: Member, C: Clock> Core<M, C> {
         self.geometry().survives(&|slot| !in_slot(&slots, slot).is_some_and(current))
     }
 
+    /// How many current members may fail, whichever they are, with all data still available.
+    pub(crate) fn may_fail(&self) -> u16 {
+        let is_unsafe = self.personality().needs_agreement() && !self.stands_in();
+        if is_unsafe || self.health.failed.borrow().is_some() {
+            return 0;
+        }
+        let slots = self.roster.slots.borrow();
+        let current = |device: &Rc<Device<M>>| device.state.get() == DeviceState::InSync;
+        self.geometry().may_fail(&|slot| !in_slot(&slots, slot).is_some_and(current))
+    }
+
     /// Whether parity can stand in for a member, everywhere that was ever written to.
     fn stands_in(&self) -> bool {
         self.health.agreed.get() || self.health.trust.get() == ParityTrust::Members

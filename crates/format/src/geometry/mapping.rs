@@ -175,4 +175,14 @@ impl Mapping {
             Places::Raid10(raid10) => raid10.survives(missing),
         }
     }
+
+    /// [`super::Geometry::may_fail`].
+    pub fn may_fail(&self, missing: &dyn Fn(Slot) -> bool) -> u16 {
+        let copies = match &self.places {
+            Places::Zones(_) => 0,
+            Places::Mirrors => (0..self.slots).filter(|&slot| !missing(Slot(slot))).count() as u16,
+            Places::Raid10(raid10) => raid10.copies_left(missing),
+        };
+        copies.saturating_sub(1)
+    }
 }

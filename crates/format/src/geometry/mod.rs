@@ -244,6 +244,17 @@ impl Geometry {
         }
     }
 
+    /// How many more slots may go, whichever they are, with all data still available, when those for which `missing` is
+    /// true are gone.
+    pub fn may_fail(&self, missing: &dyn Fn(Slot) -> bool) -> u16 {
+        match self {
+            Self::Mapping(mapping) => mapping.may_fail(missing),
+            Self::Parity(parity) => {
+                parity.may_fail((0..parity.slots()).filter(|&slot| missing(Slot(slot))).count() as u16)
+            }
+        }
+    }
+
     /// mdadm's name of the layout: `left-symmetric`, `near=2`. `None` where the level has no choice: linear, 1, 4,
     /// RAID-0 of one zone.
     pub fn layout_name(&self) -> Option<String> {

@@ -285,6 +285,11 @@ impl Parity {
         missing <= self.parities
     }
 
+    /// How many more slots may go.
+    pub fn may_fail(&self, missing: u16) -> u16 {
+        self.parities.saturating_sub(missing)
+    }
+
     /// The slot and position of the array byte `at`, and the number of bytes from there to the end of the chunk.
     ///
     /// # Panics

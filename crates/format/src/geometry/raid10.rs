@@ -173,7 +173,13 @@ impl Raid10 {
     /// Whether each chunk keeps a copy. The members of a chunk repeat after at most as many chunks as there are
     /// members.
     pub(super) fn survives(&self, missing: &dyn Fn(Slot) -> bool) -> bool {
-        (0..self.members.min(self.chunks)).all(|chunk| self.copies(chunk, 0).iter().any(|&(slot, _)| !missing(slot)))
+        self.copies_left(missing) > 0
+    }
+
+    /// The copies of the chunk that has the fewest.
+    pub(super) fn copies_left(&self, missing: &dyn Fn(Slot) -> bool) -> u16 {
+        let left = |chunk| self.copies(chunk, 0).iter().filter(|&&(slot, _)| !missing(slot)).count() as u16;
+        (0..self.members.min(self.chunks)).map(left).min().unwrap_or(1)
     }
 }
 

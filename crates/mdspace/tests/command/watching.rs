@@ -201,6 +201,37 @@ fn a_monitor_tells_a_program_a_mail_command_and_a_webhook() {
 }
 
 #[test]
+fn it_is_told_how_many_more_members_may_fail() {
+    // As members fail, in this order.
+    for (shape, members, left) in [
+        ("6 --chunk 64K", "a b c d e", &[2, 1, 0][..]),
+        ("5 --chunk 64K", "a b c", &[1, 0]),
+        ("1", "a b c", &[2, 1, 0]),
+        ("10 --chunk 64K", "a b c d", &[1, 0]),
+        ("10 --layout n3 --chunk 64K", "a b c d", &[2, 1, 0]),
+        ("0 --chunk 64K", "a b", &[0]),
+    ] {
+        let here = Workplace::new();
+        here.run(&format!("create --level {shape} --size 8M --assume-clean --name data {members}")).ok();
+        let _server = Server::of(&here, &format!("serve {members}"));
+        for (index, left) in left.iter().enumerate() {
+            if index > 0 {
+                here.run(&format!("fail {}", ["a", "b"][index - 1])).ok();
+            }
+            let status = parsed(&here.run("status --json").ok().text());
+            assert_eq!(status["may_fail"], *left, "{shape}: {status}");
+            let listed = parsed(&here.run("list --json").ok().text());
+            assert_eq!(listed[0]["may_fail"], *left, "{shape}: {listed}");
+            let words = if *left == 0 { "no more may fail".to_owned() } else { format!("{left} more may fail") };
+            for line in ["status", "list"] {
+                let text = here.run(line).ok().text();
+                assert_eq!(text.contains(&words), index > 0, "{shape}: {words}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_repeats_ends_when_its_reader_has_gone() {
     let here = Workplace::new();
     here.run("create --level 1 --size 8M --name data a b").ok();

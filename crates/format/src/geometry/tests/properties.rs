@@ -221,6 +221,26 @@ proptest! {
     }
 
     #[test]
+    fn as_many_slots_may_go_as_told_whichever_they_are_and_no_more(
+        shape in prop_oneof![mapping_shape(), parity_shape()],
+        missing: u16,
+    ) {
+        let Ok(geometry) = Geometry::new(&shape) else { return Ok(()) };
+        let slots = geometry.slots().min(10);
+        prop_assume!(slots == geometry.slots() && !(geometry.array_bytes() == 0 && shape.level.has_component()));
+        let survives = |gone: u16| geometry.survives(&|slot| gone >> slot.0 & 1 == 1);
+        let missing = missing & ((1 << slots) - 1);
+        let may_fail = geometry.may_fail(&|slot| missing >> slot.0 & 1 == 1);
+        let more = |count: u32| (0..1_u16 << slots).filter(move |gone| gone & missing == missing && (gone ^ missing).count_ones() == count);
+        if survives(missing) {
+            prop_assert!(more(may_fail.into()).all(survives));
+            prop_assert!(!more(u32::from(may_fail) + 1).all(survives));
+        } else {
+            prop_assert_eq!(may_fail, 0);
+        }
+    }
+
+    #[test]
     fn each_role_is_on_one_slot_and_is_found_there(shape in parity_shape()) {
         let parity = parity(&shape);
         for number in 0..parity.stripes() {

@@ -107,9 +107,9 @@ pub(crate) struct StatusArguments {
 /// `list`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Columns: name; first digits of the uuid; level; size; members in sync and slots; state; health; time since \
-the last complete scrub, and the rows that it left wrong; what is under way, with its rate on each member. A \
-narrow terminal gets fewer columns. COLUMNS sets the width.
+Columns: name; first digits of the uuid; level; size; members in sync and slots, and while members are missing, how \
+many more may fail; state; health; time since the last complete scrub, and the rows that it left wrong; what is \
+under way, with its rate on each member. A narrow terminal gets fewer columns. COLUMNS sets the width.
 
 Health: healthy; unsynced (a resync is due); degraded (members are missing); failed (the array takes no \
 writes); silent (the server does not answer); gone (the server was killed); not served (found by --all: the other \

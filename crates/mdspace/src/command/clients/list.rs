@@ -62,6 +62,7 @@ struct Listed<'a> {
     array_bytes: Option<u64>,
     raid_disks: Option<u16>,
     in_sync: Option<u16>,
+    may_fail: Option<u16>,
     read_only: Option<bool>,
     sync_action: Option<&'a str>,
     sweep: Option<&'a Value>,
@@ -94,6 +95,7 @@ impl<'a> Listed<'a> {
             array_bytes: array.map(|array| array.array_bytes),
             raid_disks: array.map(|array| array.raid_disks),
             in_sync: array.map(|array| array.in_sync),
+            may_fail: array.and_then(|array| array.may_fail),
             read_only: array.map(|array| array.read_only),
             sync_action: array.map(|array| &*array.sync_action),
             sweep: array.and_then(|array| array.sweep.as_ref()),
@@ -163,7 +165,7 @@ const UUID_RANK: u8 = 7;
 const SHAPE: [Column; 4] = [
     Column { heading: "level", rank: 5, cell: |array, _| array.level.clone() },
     Column { heading: "size", rank: 4, cell: |array, _| brief(array.array_bytes) },
-    Column { heading: "up", rank: 2, cell: |array, _| format!("{}/{}", array.in_sync, array.raid_disks) },
+    Column { heading: "up", rank: 2, cell: |array, _| up(array) },
     Column { heading: "state", rank: 6, cell: |array, _| state(array) },
 ];
 
@@ -190,6 +192,12 @@ fn table(served: &[Served], width: Option<usize>, now: u64) -> String {
     let ranks = |columns: &[Column]| columns.iter().map(|column| column.rank).collect::<Vec<_>>();
     let ranks = [vec![0, UUID_RANK], ranks(&SHAPE), vec![0], ranks(&ACTIVITY)].concat();
     screen::table(&std::iter::once(heading).chain(served.iter().map(row)).collect::<Vec<_>>(), &ranks, 0, width)
+}
+
+/// Members in sync and slots; while members are missing, also how many more may fail.
+fn up(array: &ArrayView) -> String {
+    let margin = array.margin().map(|margin| format!(", {margin}")).unwrap_or_default();
+    format!("{}/{}{margin}", array.in_sync, array.raid_disks)
 }
 
 fn state(array: &ArrayView) -> String {
@@ -270,6 +278,20 @@ mod tests {
              music  0123abcd  raid5  3T    3/4  clean  degraded  2h, 5 wrong  recover 12.3 %, 34M/s\n\
              left   88888888  -      -     -    -      gone      -            -\n"
         );
+    }
+
+    #[test]
+    fn a_degraded_array_tells_how_many_more_members_may_fail() {
+        for (in_sync, may_fail, expected) in [
+            (4, Some(1), "4/4"),
+            (3, Some(1), "3/4, 1 more may fail"),
+            (3, Some(0), "3/4, no more may fail"),
+            (3, None, "3/4"),
+        ] {
+            let served = served("data", in_sync, None, None);
+            let array = ArrayView { may_fail, ..served.array().expect("it answered").clone() };
+            assert_eq!(up(&array), expected);
+        }
     }
 
     #[test]

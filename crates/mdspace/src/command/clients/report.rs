@@ -1,7 +1,7 @@
 //! The status of a served array as text, in the words of its JSON fields.
 
 use crate::command::clients::figures::{Figures, Pace, time};
-use crate::command::clients::served::LastScrubView;
+use crate::command::clients::served::{LastScrubView, margin};
 use crate::command::text::screen::{table, width};
 use crate::command::text::size::Size;
 use crate::command::text::wording::{describe, minutes, utc};
@@ -27,6 +27,9 @@ pub(crate) struct StatusView {
     updated: u64,
     raid_disks: u16,
     in_sync: u16,
+    /// Older servers do not send this.
+    #[serde(default)]
+    may_fail: Option<u16>,
     state: String,
     /// Why the array refuses writes; `None` if it accepts them.
     pub(crate) broken: Option<String>,
@@ -346,7 +349,9 @@ impl StatusView {
         };
         text += &format!("{read_only}\n  uuid {}, metadata {}{chunk}{layout}{unit}\n", self.uuid, self.metadata);
         let (in_sync, slots) = (self.in_sync, self.raid_disks);
-        text += &format!("  {in_sync} of {slots} members in sync {}, events {}", self.slots(), self.events);
+        let may_fail = self.may_fail.filter(|_| self.is_degraded() && self.broken.is_none());
+        let margin = may_fail.map(|may_fail| format!(", {}", margin(may_fail))).unwrap_or_default();
+        text += &format!("  {in_sync} of {slots} members in sync {}{margin}, events {}", self.slots(), self.events);
         text += &format!(", parity by {}", self.kernel);
         let io = self.served.io.as_ref();
         text += &io.map_or("\n".to_owned(), |io| format!(", io by {}\n", io.backend));

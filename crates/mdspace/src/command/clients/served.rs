@@ -56,6 +56,9 @@ pub(crate) struct ArrayView {
     pub(crate) array_bytes: u64,
     pub(crate) raid_disks: u16,
     pub(crate) in_sync: u16,
+    /// Older servers do not send this.
+    #[serde(default)]
+    pub(crate) may_fail: Option<u16>,
     pub(crate) state: String,
     pub(crate) broken: Option<String>,
     pub(crate) read_only: bool,
@@ -105,7 +108,18 @@ impl LastScrubView {
     }
 }
 
+/// How many more members may fail, in words.
+pub(crate) fn margin(may_fail: u16) -> String {
+    if may_fail == 0 { "no more may fail".to_owned() } else { format!("{may_fail} more may fail") }
+}
+
 impl ArrayView {
+    /// How many more members may fail, in words; `None` while none is missing.
+    pub(crate) fn margin(&self) -> Option<String> {
+        let is_degraded = self.in_sync < self.raid_disks && self.broken.is_none();
+        self.may_fail.filter(|_| is_degraded).map(margin)
+    }
+
     /// How safe the data is, in a word (docs/json.md).
     pub(crate) fn health(&self) -> &'static str {
         match self {

@@ -160,6 +160,8 @@ impl Snapshot {
         writer.gauge("array_size", "What the array offers", Some(&Unit::Bytes), status.array_bytes as f64)?;
         writer.gauge("array_slots", "Slots for members", None, f64::from(status.raid_disks))?;
         writer.gauge("array_in_sync", "Slots whose member is current", None, f64::from(status.in_sync))?;
+        let help = "Current members that may fail, whichever they are, without loss of data";
+        writer.gauge("array_may_fail", help, None, f64::from(status.may_fail))?;
         writer.gauge("array_broken", "1 when the array takes no writes", None, is(status.broken.is_some()))?;
         writer.gauge("array_read_only", "1 when the array is served read-only", None, is(status.read_only))?;
         writer.gauge("array_in_agreement", "1 when parity and copies agree", None, is(status.in_agreement))?;
