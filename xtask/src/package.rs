@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use crate::root;
 
 /// The largest size of the stripped binary: what it has in November 2026 and little more, so that growth is noticed.
-const BINARY_BYTES_MAX: u64 = 17_000_000;
+const BINARY_BYTES_MAX: u64 = 17_200_000;
 
 /// Programs that make the package and test it.
 pub(crate) const NEEDS: &[&str] = &["dpkg-deb", "dpkg-shlibdeps", "strip", "gzip", "groff"];

@@ -234,6 +234,11 @@ impl Array {
         own == name || own.split_once(':').is_some_and(|(_, own)| own == name)
     }
 
+    /// Its status after changes of the same line.
+    pub(super) fn status_now(&self) -> Result<Status, Trouble> {
+        read(&Client::connect(&self.socket)?.with_timeout(PATIENCE).get("/v1/status")?)
+    }
+
     /// Requests a change from its server, which has just answered.
     pub(super) fn post(&self, route: &str, body: &Value) -> Result<Value, Trouble> {
         Ok(Client::connect(&self.socket)?.post(route, body)?)

@@ -3,7 +3,7 @@
 //! All words are checked before the first change is requested. Then the changes are made in their order, as mdadm makes
 //! them, and the first one that is refused ends the line. Facts: mdadm 4.2's `Manage.c`.
 
-use super::arrays::{Array, Status, all, read as status_in, wanted};
+use super::arrays::{Array, Status, all, wanted};
 use super::examine::{array_uuid, read};
 use super::own::absolute;
 use super::words::{Device, Words};
@@ -170,7 +170,7 @@ fn kinship(array: &Array, name: &str) -> Result<Kinship, Trouble> {
         return Ok(Kinship::None);
     };
     // Changes of the same line may have come before.
-    let now = status_in(&array.client()?.get("/v1/status")?)?;
+    let now = array.status_now()?;
     Ok(match superblock.own_role() {
         DeviceRole::Spare => Kinship::Spare,
         DeviceRole::Active(_) if is_left_behind(&superblock, &now) => Kinship::LeftBehind,
