@@ -25,7 +25,7 @@ use looks::Looks;
 use moving::Mover;
 use recipients::Recipients;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Runs `mdspace monitor`.
@@ -50,7 +50,8 @@ pub(crate) fn run(arguments: &MonitorArguments) -> Result<(), Failure> {
             recipients.notify_all(&test_messages(&now))?;
         }
         before = now;
-        recipients.notify_all(&mover.look()?)?;
+        let is_silent = |socket: &Path| matches!(before.get(socket), Some(Seen::Silent(..)));
+        recipients.notify_all(&mover.look(&is_silent)?)?;
         if !recipients.are_there(is_read()) {
             break;
         }

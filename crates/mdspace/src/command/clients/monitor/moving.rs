@@ -45,7 +45,7 @@ impl<'a> Mover<'a> {
     pub(super) fn of(groups: &'a [SpareGroup]) -> Result<Self, Failure> {
         if !groups.is_empty() {
             own_directory()?;
-            let served = served();
+            let served = served(&|_| false);
             for word in groups.iter().flat_map(|group| &group.0) {
                 match the_one(word, &served) {
                     Fitting::One(_) => {}
@@ -62,12 +62,13 @@ impl<'a> Mover<'a> {
         Ok(Self { groups, refused: Refused::new() })
     }
 
-    /// Ends a move that was begun, or makes one in each group that needs it.
-    pub(super) fn look(&mut self) -> Result<Vec<Event>, Failure> {
+    /// Ends a move that was begun, or makes one in each group that needs it. Servers that are known to be silent are not
+    /// waited for.
+    pub(super) fn look(&mut self, is_silent: &dyn Fn(&Path) -> bool) -> Result<Vec<Event>, Failure> {
         if self.groups.is_empty() {
             return Ok(Vec::new());
         }
-        let served = served();
+        let served = served(is_silent);
         if let Some(begun) = Move::begun()? {
             if served.iter().any(|one| begun.is_member_of(one)) {
                 Move::forget()?; // the monitor that was killed had added it, or had not yet removed it
@@ -186,8 +187,9 @@ fn failed(path: &Path, reason: &str) -> Failure {
     Failure::unwell(format!("{}: {reason}", path.display()))
 }
 
-fn served() -> Vec<Served> {
-    ask_all(control_sockets().into_iter().filter(|socket| is_listening(socket)).collect::<Vec<PathBuf>>())
+fn served(is_silent: &dyn Fn(&Path) -> bool) -> Vec<Served> {
+    let answers = |socket: &PathBuf| !is_silent(socket) && is_listening(socket);
+    ask_all(control_sockets().into_iter().filter(answers).collect())
 }
 
 /// Returns why the server does not do it.
