@@ -55,6 +55,10 @@ pub struct Faults {
     pub misread: RefCell<Vec<Range<u64>>>,
     /// Ranges of reads that failed.
     pub unread: RefCell<Vec<Range<u64>>>,
+    /// While a log may be replayed: ranges that could not be read. A flush ends a replay.
+    pub(crate) unread_by_replay: RefCell<Option<Vec<Range<u64>>>>,
+    /// The parts of them that it wrote afterwards, or tried to.
+    pub(crate) given_by_replay: RefCell<Vec<Range<u64>>>,
 }
 
 /// A mishap, and the operation that it befalls.
@@ -150,6 +154,20 @@ impl Faults {
         self.misread.borrow_mut().extend(silent.iter().filter(is_read).cloned());
     }
 
+    /// Notes what a replay does where the member cannot be read.
+    pub(crate) fn note_replay(&self, operation: Operation, range: &Range<u64>, fails: bool) {
+        let mut unread = self.unread_by_replay.borrow_mut();
+        match (operation, &mut *unread) {
+            (Operation::Read, Some(unread)) if fails => unread.push(range.clone()),
+            (Operation::Write, Some(unread)) => {
+                let parts = unread.iter().map(|unread| unread.start.max(range.start)..unread.end.min(range.end));
+                self.given_by_replay.borrow_mut().extend(parts.filter(|part| part.start < part.end));
+            }
+            (Operation::Flush, _) => *unread = None,
+            _ => {}
+        }
+    }
+
     /// Whether a write of this range is acknowledged but not stored.
     pub(crate) fn loses(&self, range: &Range<u64>) -> bool {
         self.lost_writes.borrow().iter().any(|lost| lost.start < range.end && range.start < lost.end)
@@ -187,6 +205,27 @@ mod tests {
         assert!(faults.misread.borrow().is_empty());
         faults.note_read(&(4096..4608));
         assert_eq!(faults.misread.borrow().first(), Some(&(4096..8192)));
+    }
+
+    #[test]
+    fn what_a_replay_gave_is_what_it_could_not_read_and_wrote_before_its_flush() {
+        let faults = Faults::default();
+        let note = |operation, range, fails| faults.note_replay(operation, &range, fails);
+        let look = || faults.given_by_replay.borrow().clone();
+        note(Operation::Read, 0..512, true);
+        note(Operation::Write, 0..512, false);
+        assert_eq!(look(), [], "no replay");
+        faults.unread_by_replay.replace(Some(Vec::new()));
+        note(Operation::Read, 0..512, false);
+        note(Operation::Read, 512..2048, true);
+        note(Operation::Write, 0..1024, false);
+        assert_eq!((look().len(), look().first()), (1, Some(&(512..1024))));
+        note(Operation::Write, 1536..4096, true);
+        assert_eq!(look(), [512..1024, 1536..2048]);
+        note(Operation::Flush, 0..0, false);
+        note(Operation::Read, 4096..8192, true);
+        note(Operation::Write, 4096..8192, false);
+        assert_eq!(look().len(), 2);
     }
 
     #[test]

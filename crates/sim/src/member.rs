@@ -311,6 +311,7 @@ impl SimMember {
             let outcome = if fails { "fails".to_owned() } else { mishap.map_or("".to_owned(), |m| format!("{m:?}")) };
             format!("{} {operation:?} {}..{} {outcome}", self.0.name, at.0, at.0 + bytes)
         });
+        self.0.faults.note_replay(operation, &(at.0..at.0 + bytes), fails);
         match operation {
             Operation::Read if fails => self.0.faults.unread.borrow_mut().push(at.0..at.0 + bytes),
             Operation::Read => self.0.faults.note_read(&(at.0..at.0 + bytes)),

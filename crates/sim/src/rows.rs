@@ -6,6 +6,7 @@
 
 use format::geometry::{Copies, Geometry, Parity, Role};
 use format::units::{ArrayByte, ComponentByte, Slot};
+use std::ops::Range;
 
 /// The unit that drives write whole or not at all, and of rows.
 pub const SECTOR_BYTES: usize = 512;
@@ -40,14 +41,22 @@ pub struct Datum {
 
 impl Row {
     /// Whether a part of the row is on `slot` within a range of component bytes.
-    pub fn touches(&self, slot: Slot, range: &std::ops::Range<u64>) -> bool {
-        let hits = |place: Slot, at: ComponentByte| {
-            place == slot && at.0 < range.end && range.start < at.0 + SECTOR_BYTES as u64
-        };
+    pub fn touches(&self, slot: Slot, range: &Range<u64>) -> bool {
         let parities = [self.p, self.q].into_iter().flatten();
-        parities.map(|place| (place, self.component)).any(|(place, at)| hits(place, at))
-            || self.data.iter().any(|datum| datum.copies.iter().any(|&(place, at)| hits(place, at)))
+        parities.map(|place| (place, self.component)).any(|place| hits(place, slot, range))
+            || self.data.iter().any(|datum| datum.touches(slot, range))
     }
+}
+
+impl Datum {
+    /// Whether a copy is on `slot` within a range of component bytes.
+    pub(crate) fn touches(&self, slot: Slot, range: &Range<u64>) -> bool {
+        self.copies.iter().any(|&place| hits(place, slot, range))
+    }
+}
+
+fn hits((place, at): (Slot, ComponentByte), slot: Slot, range: &Range<u64>) -> bool {
+    place == slot && at.0 < range.end && range.start < at.0 + SECTOR_BYTES as u64
 }
 
 /// All rows of an array.

@@ -6,7 +6,8 @@
 //! else is legal: within a sector only whole writes are combined, and no older value returns.
 //!
 //! Rows with silently changed bytes are tainted: they may hold anything. So are rows that were in doubt when a dirty
-//! and degraded array was forced. With a partial parity log, only what the missing member held of such a row is tainted.
+//! and degraded array was forced. With a partial parity log, only what the missing member held of such a row is tainted,
+//! or what a replay could not read and wrote as parity gave it.
 //! The model knows nothing of levels, members or the engine.
 
 use crate::rows::SECTOR_BYTES;

@@ -5,6 +5,8 @@ use super::run::Simulated;
 use super::step::{Cut, Step};
 use crate::judge::is_newest_among;
 use crate::member::SimMember;
+use crate::rows::{Datum, Row};
+use crate::truth::Truth;
 use engine::{Array, Candidate, Clock, Offer, Refusal, SyncSpeed};
 use format::stripe_log::{Header, PAGE_BYTES, Place};
 use format::superblock::{DeviceRole, Resync, Superblock};
@@ -213,7 +215,7 @@ impl Runner<'_> {
         };
         if let Some(lives) = log {
             self.tally.count(lives);
-            self.taint_lost_writes(&impaired);
+            self.taint_lost_slots(&impaired);
         }
         let may_show_doubts = self.buffer.may_hold_doubts.take();
         if may_show_doubts {
@@ -273,10 +275,9 @@ impl Runner<'_> {
         }
     }
 
-    /// With a log of partial parity, parity gives anything for a block that an impaired member held, and that has a
-    /// write in doubt. But not in rows without a write in doubt: what was written there of the block was as before, and
-    /// so was parity.
-    fn taint_lost_writes(&self, impaired: &[bool]) {
+    /// With a log of partial parity, parity gives anything for a block that was lost, and that has a write in doubt. But
+    /// not in rows without a write in doubt: what was written there of the block was as before, and so was parity.
+    fn taint_lost_writes(&self, is_lost: impl Fn(&Truth, &Row, &Datum) -> bool) {
         let mut truth = self.shared.truth.borrow_mut();
         let block_bytes = self.history.setup.least_write_bytes();
         for row in &self.rows {
@@ -284,14 +285,36 @@ impl Runner<'_> {
                 continue;
             }
             for datum in &row.data {
-                if impaired[datum.copies[0].0.index()] && !truth.is_block_certain(datum.sector, block_bytes) {
+                if is_lost(&truth, row, datum) && !truth.is_block_certain(datum.sector, block_bytes) {
                     truth.taint(datum.sector);
                 }
             }
         }
     }
 
-    /// As [`Runner::taint_lost_writes`], where power went amid an assembly whose replay the superblocks tell of already: they
+    /// As [`Runner::taint_lost_writes`], for what these slots held.
+    fn taint_lost_slots(&self, impaired: &[bool]) {
+        self.taint_lost_writes(|_, _, datum| impaired[datum.copies[0].0.index()]);
+    }
+
+    /// As [`Runner::taint_lost_writes`], for what an assembly could not read and wrote as parity gave it, whatever became of
+    /// that assembly. If no other chunk of the row has a write in doubt, parity gives what is legal.
+    pub(super) fn taint_what_a_replay_gave(&self) {
+        for (number, member) in self.members.iter().enumerate() {
+            let faults = member.faults();
+            faults.unread_by_replay.take();
+            let given = faults.given_by_replay.take();
+            let Some(slot) = self.slot_of(number).filter(|_| !given.is_empty()) else { continue };
+            let given: Vec<_> = given.iter().map(|range| self.component(range)).collect();
+            self.taint_lost_writes(|truth, row, datum| {
+                let mut others = row.data.iter().filter(|other| other.sector != datum.sector);
+                others.any(|other| !truth.is_certain(other.sector))
+                    && given.iter().any(|range| datum.touches(slot, range))
+            });
+        }
+    }
+
+    /// As [`Runner::taint_lost_slots`], where power went amid an assembly whose replay the superblocks tell of already: they
     /// call the array clean, and name its log.
     pub(super) fn taint_what_a_cut_assembly_replayed(&self) {
         let Some(offered) = self.assembled_of.take().filter(|_| self.has_parity()) else { return };
@@ -299,8 +322,7 @@ impl Runner<'_> {
         let found: Vec<_> = found.collect();
         let newest = found.iter().map(|(_, own)| own.events).max();
         let mut freshest = found.iter().filter(|(_, own)| Some(own.events) == newest);
-        let has_log = |number: usize, own: &Superblock| own.ppl.is_some() || self.has_stripe_log(number, own);
-        if !freshest.any(|(number, own)| own.resync == Resync::Clean && has_log(*number, own)) {
+        if !freshest.any(|(number, own)| own.resync == Resync::Clean && self.has_log(*number, own)) {
             return;
         }
         let mut impaired = vec![true; self.history.setup.slots];
@@ -313,11 +335,24 @@ impl Runner<'_> {
                 _ => {}
             }
         }
-        self.taint_lost_writes(&impaired);
+        self.taint_lost_slots(&impaired);
     }
 
-    /// Whether a member holds the header of this array's stripe log.
-    fn has_stripe_log(&self, number: usize, own: &Superblock) -> bool {
+    /// An assembly begins: if it may replay a log, what it cannot read is noted. A write journal holds whole chunks, and
+    /// its replay needs nothing of parity.
+    fn await_replay(&self) {
+        let is_due = |number| self.superblock(number).is_ok_and(|own| self.has_log(number, &own));
+        let is_due = self.has_parity() && self.journal.is_none() && self.present().any(|(number, _)| is_due(number));
+        for member in &self.members {
+            member.faults().unread_by_replay.replace(is_due.then(Vec::new));
+        }
+    }
+
+    /// Whether a member holds a partial parity log, or the header of this array's stripe log.
+    fn has_log(&self, number: usize, own: &Superblock) -> bool {
+        if own.ppl.is_some() {
+            return true;
+        }
         let image = self.members[number].image();
         let page = Place::start(own).ok().and_then(|at| image.get(at.0 as usize..at.0 as usize + PAGE_BYTES));
         let header = page.and_then(|page| Header::decode(page).ok().flatten());
@@ -337,8 +372,10 @@ impl Runner<'_> {
             ..Offer::of(members)
         };
         let options = self.history.setup.options(force);
+        self.await_replay();
         let assembled = Array::assemble_offer(offer, options, self.pool.clone(), self.world.clock()).await;
         self.assembled_of.take();
+        self.taint_what_a_replay_gave();
         assembled
     }
 

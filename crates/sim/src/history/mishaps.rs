@@ -173,14 +173,14 @@ impl Runner<'_> {
     }
 
     /// The slot in the member's own superblock.
-    fn slot_of(&self, number: usize) -> Option<Slot> {
+    pub(super) fn slot_of(&self, number: usize) -> Option<Slot> {
         match self.superblock(number).ok()?.own_role() {
             DeviceRole::Active(slot) => Some(slot),
             _ => None,
         }
     }
 
-    fn component(&self, range: &Range<u64>) -> Range<u64> {
+    pub(super) fn component(&self, range: &Range<u64>) -> Range<u64> {
         range.start.saturating_sub(self.data_at)..range.end.saturating_sub(self.data_at)
     }
 

@@ -314,6 +314,7 @@ impl<'a> Runner<'a> {
 
     fn after_life(&mut self, end: &Step, others_follow: bool) -> Result<(), String> {
         self.end_of_truth(end, others_follow);
+        self.taint_what_a_replay_gave();
         self.taint_what_a_cut_assembly_replayed();
         let random = &mut *self.random.borrow_mut();
         self.after_power_cut = matches!(end, Step::PowerCut(_));
