@@ -4,9 +4,10 @@
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Durability, Pool};
+use format::bad_blocks::{BadRange, encode};
 use format::geometry::{Geometry, Level, Parity, Role};
 use format::partial_parity::{Entry, HEADER_BYTES, Header, checksum};
-use format::superblock::{PplPlace, Resync, Superblock, Version, decode};
+use format::superblock::{BadBlockPlace, PplPlace, Resync, Superblock, Version, decode};
 use format::units::{MemberByte, Sectors, Slot};
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::rc::Rc;
@@ -312,6 +313,43 @@ fn parity_that_may_never_have_been_built_replaces_nothing_while_all_members_are_
         world.run(course, || false).expect("the power does not go");
     }
     assert!(lost > 0, "some stripes were not written");
+}
+
+#[test]
+fn an_array_that_is_refused_for_its_bad_blocks_is_refused_before_the_replay() {
+    let place = BadBlockPlace { sectors_from_superblock: 104, sectors: 8, shift: 0, in_use: true };
+    let bad = BadRange { first: Sectors(DATA_AT / SECTOR), count: Sectors(8) };
+    let log = encode(&[bad], place.shift, usize::from(place.sectors) * SECTOR as usize).expect("it fits");
+    let mut replayed = 0;
+    for (seed, force) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let world = World::new(seed);
+        let course = async {
+            let mut random = Random::new(seed);
+            let mut scene = Scene::new(3, &mut random, &world).await;
+            scene.write(&mut random);
+            scene.log(false, &mut random);
+            announce(&scene.members, false, Resync::From(Sectors(0)));
+            let member = &scene.members[1];
+            let mut superblock = superblock_of(member);
+            superblock.bad_blocks = Some(place);
+            member.plant(SUPER_AT, &superblock.encode());
+            member.plant(superblock.bad_blocks_at().expect("a log").0, &log);
+            let contents = || scene.members.iter().map(SimMember::contents).collect::<Vec<_>>();
+            let before = contents();
+            let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
+            let options = AssembleOptions { force, ..AssembleOptions::default() };
+            let candidates = scene.members.iter().map(candidate).collect();
+            match Array::assemble(candidates, options, Pool::new(1 << 20), world.clock()).await {
+                Ok(_) => replayed += usize::from(force && contents() != before),
+                Err(refusal) => {
+                    assert!(!force && refusal.field.as_deref() == Some("bad-block log"), "{refusal:?}");
+                    assert!(contents() == before, "seed {seed}: the refusal left changes");
+                }
+            }
+        };
+        world.run(course, || false).expect("the power does not go");
+    }
+    assert!(replayed > 0, "by force, a log was replayed");
 }
 
 #[test]

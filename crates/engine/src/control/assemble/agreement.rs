@@ -186,6 +186,22 @@ pub(super) fn check_bad_blocks<M: Member>(
     Ok(agreement.trust)
 }
 
+/// Refuses before the replay of a partial parity log what [`check_bad_blocks`] would refuse after it, when members have
+/// changed. With all members there, that log vouches for no parity, whatever its replay comes to.
+pub(super) fn check_bad_blocks_before_replay<M: Member>(
+    geometry: &Geometry,
+    slots: &[Option<Rc<Device<M>>>],
+    freshest: &Superblock,
+    warnings: &Warnings,
+    options: &AssembleOptions,
+) -> Result<(), Refusal> {
+    if freshest.ppl.is_none() || !warnings.missing.is_empty() || options.read_only {
+        return Ok(());
+    }
+    let (agreement, mut told_later) = (Agreement::due(freshest.resync), Warnings { texts: vec![], missing: vec![] });
+    check_bad_blocks(geometry, slots, agreement, &|_| true, &mut told_later, options).map(drop)
+}
+
 /// The array byte below which all is in agreement, by a resync's checkpoint. It is rounded down to a whole
 /// block, as md stops at any sector.
 pub(super) fn agreed_below(geometry: &Geometry, resync: Resync, block_bytes: u64) -> u64 {

@@ -6,7 +6,7 @@
 use crate::base::buffer::Pool;
 use crate::base::versioned::Growing;
 use crate::control::assemble::agreement::{
-    Agreement, Warnings, agreed_below, agreement, check_bad_blocks, doubtful_from,
+    Agreement, Warnings, agreed_below, agreement, check_bad_blocks, check_bad_blocks_before_replay, doubtful_from,
 };
 use crate::control::assemble::buffered;
 use crate::control::assemble::journal::{self, Replay, take_journal};
@@ -138,6 +138,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let mut warnings = Warnings::of(&geometry, &rescue, &missing, &options);
         let buffered = buffered::take(write_buffer, &freshest, &context, &mut warnings, &options)?;
+        check_bad_blocks_before_replay(&geometry, &slots, &freshest, &warnings, &options)?;
         let mut replay: Option<Replay<M>> = None;
         let log = match journal {
             Some(found) => replay.insert(journal::replay(found, &geometry, &slots, &options, &pool).await?).log(),
