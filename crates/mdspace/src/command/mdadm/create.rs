@@ -167,7 +167,7 @@ fn line(words: &Words, own_name: &str) -> Result<Line, Trouble> {
         Some(chunk) => Some(chunk),
         None => sized("rounding")?,
     };
-    let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes.to_string());
+    let bytes = |bytes: Option<u64>| bytes.map(|bytes| format!("{bytes}B"));
     let bitmap = words.value("bitmap").map(|bitmap| match bitmap.contains('/') {
         true => absolute(OsStr::new(&bitmap)),
         false => bitmap.into(),
