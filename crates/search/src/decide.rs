@@ -182,10 +182,10 @@ fn inner(scan: &Scan) -> Vec<Vec<Sighting>> {
         let blocks = all.iter().map(|(_, kind, ..)| kind.blocks()).max();
         (firsts.count(), blocks, *id)
     });
-    // The first block first, and the latest.
-    let mut versions: BTreeMap<(u64, u64), Vec<Sighting>> = BTreeMap::new();
+    // The first block first, and the latest. Without checksums, parity may look like one of another length.
+    let mut versions: BTreeMap<(u64, u64, u64), Vec<Sighting>> = BTreeMap::new();
     for (place, kind, age, content) in most.map(|(_, all)| all).unwrap_or_default() {
-        let version = versions.entry((kind.super_block(), u64::MAX - age)).or_default();
+        let version = versions.entry((kind.super_block(), u64::MAX - age, kind.blocks())).or_default();
         match version.iter_mut().find(|(system, _)| system.content == content) {
             Some((_, places)) => places.push(place),
             None => version.push((System { base: Base::Inner(kind), content }, vec![place])),

@@ -283,6 +283,9 @@ mod tests {
         put(0x38, &0xef53_u16.to_le_bytes());
         put(0x18, &2_u32.to_le_bytes());
         put(0, &8192_u32.to_le_bytes());
+        put(0x1c, &2_u32.to_le_bytes());
+        put(0x24, &32768_u32.to_le_bytes());
+        put(0x4c, &1_u32.to_le_bytes());
         put(4, &1000_u32.to_le_bytes());
         put(0x20, &32768_u32.to_le_bytes());
         put(0x28, &8192_u32.to_le_bytes());

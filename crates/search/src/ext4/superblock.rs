@@ -117,8 +117,53 @@ impl Super {
             && found.group_inodes > 0
             && matches!(found.inode_bytes, 128 | 256 | 512 | 1024)
             && matches!(found.descriptor_bytes, 32 | 64);
-        let inodes = u64::from(le32(bytes, 0));
-        let is_whole = || found.inodes() == inodes && inodes <= INODES_MAX && found.group_blocks <= 8 * BLOCK as u32;
-        (sane && (has_sums || is_whole())).then_some(found)
+        (sane && (has_sums || found.is_plausible(bytes))).then_some(found)
+    }
+
+    /// Whether `bytes`, without a checksum, can say this. The parity of a superblock and two blocks of inodes has its magic
+    /// number and its uuid, too.
+    fn is_plausible(&self, bytes: &[u8]) -> bool {
+        const ERRORS_LAST: u16 = 3; // what to do about errors
+        const STATES: u16 = 0x3f;
+        let (own, group_blocks) = (u64::from(le32(bytes, 0)), self.group_blocks);
+        let is_sized = own == self.inodes() && own <= INODES_MAX && group_blocks <= 8 * BLOCK as u32;
+        let has_same_clusters = le32(bytes, 0x1c) == 2 && le32(bytes, 0x24) == group_blocks;
+        let has_room = u64::from(le32(bytes, 8)) <= self.blocks && u64::from(le32(bytes, 0xc)) <= self.blocks;
+        let has_inodes = u64::from(le32(bytes, 0x10)) <= own && u64::from(le32(bytes, 0x54)) <= own;
+        let is_known = le32(bytes, 0x4c) == 1 && le16(bytes, 0x3c) <= ERRORS_LAST && le16(bytes, 0x3a) <= STATES;
+        is_sized && (has_same_clusters || !self.has_single_blocks) && has_room && has_inodes && is_known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ext4::testing::{inode, xor};
+
+    #[test]
+    fn parity_of_a_superblock_and_two_blocks_of_inodes_is_none() {
+        let mut first = vec![0; BLOCK];
+        let fields: [(usize, u32); 12] = [
+            (0, 8192),
+            (4, 1000),
+            (0x18, 2),
+            (0x1c, 2),
+            (0x20, 32768),
+            (0x24, 32768),
+            (0x28, 8192),
+            (0x38, 0x1_ef53),
+            (0x3c, 1),
+            (0x4c, 1),
+            (0x54, 11),
+            (0x58, 256),
+        ];
+        for (at, value) in fields {
+            first[SUPER_AT + at..][..4].copy_from_slice(&value.to_le_bytes());
+        }
+        assert_eq!(Super::of(&first).map(|own| own.sums), Some(Sums::None));
+        let inodes = |from: u32| -> Vec<u8> { (from..from + 16).flat_map(|number| inode(7, number, 900)).collect() };
+        let parity = xor(&[&first, &inodes(17), &inodes(49)]);
+        assert_eq!(parity[SUPER_AT + 0x38..][..2], MAGIC, "it has the magic number");
+        assert_eq!(Super::of(&parity), None);
     }
 }
