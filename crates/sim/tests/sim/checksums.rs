@@ -343,7 +343,7 @@ fn checksums_are_gone_once_the_array_has_grown_over_them() {
             let names: Vec<_> = scene.members.iter().map(SimMember::name).collect();
             // Of 304 KiB, checksums take 16; the rest is whole chunks, or for copies 64 KiB each.
             let (less, size) = if setup.level == Level::Raid1 { (48 << 10, 256 << 10) } else { (16 << 10, 288 << 10) };
-            let advice = format!("mdspace grow --size {size} --shrink {}`", names.join(" "));
+            let advice = format!("mdspace grow --size {size}B --shrink {}`", names.join(" "));
             let less = format!("if {less} bytes less of each");
             assert!(refusal.contains(&less) && refusal.contains(&advice), "{setup:?}: {refusal}");
             let mut bytes = vec![0; array.bytes() as usize];

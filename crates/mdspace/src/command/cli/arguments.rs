@@ -907,8 +907,8 @@ mod tests {
         let set = line.find_subcommand_mut("set").expect("there is such a command");
         let help = set.render_long_help().to_string();
         for Setting { key, values, .. } in SETTINGS {
-            let line = help.lines().find(|line| line.trim_start().starts_with(key));
-            assert!(line.is_some_and(|line| line.contains(values)), "{key}: {help}");
+            let below = help.lines().skip_while(|line| line.trim() != key).nth(1);
+            assert!(below.is_some_and(|line| line.contains(values)), "{key}: {help}");
         }
     }
 }
